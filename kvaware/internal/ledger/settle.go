@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+// settle brings what sequence i and its prompt hold up to date after a change
+// of either. t.mu is held.
+func (t *Ticket) settle(i int) {
+	s, p := &t.sequences[i], &t.prompts[i/t.choices]
+	s.left = t.leftOf(s)
+	t.rank(i, s, p)
+
+	var hs, hp sums
+	if !s.finished {
+		hs.running = 1
+		if p.phase != waiting && t.decodes {
+			count := s.generated + s.modelled
+			hs.decode = count * s.left / t.scale
+			if s.modelled > 0 {
+				hs.modelledDecode = hs.decode * s.modelled / count
+			}
+		}
+	}
+	if p.open > 0 {
+		switch p.phase {
+		case waiting:
+			hp.prefill = p.uncached
+		case assumed:
+			if !t.decodes {
+				// Without an output, this is all there is of the request.
+				hp.prefill = (p.uncached + modelFloor - 1) / modelFloor
+			}
+			hp.modelledPrefill = p.uncached - hp.prefill
+		}
+		if p.phase != waiting && t.decodes {
+			hp.decode = p.tokens * p.left / t.scale
+			if p.phase == assumed {
+				hp.modelledDecode = hp.decode
+			}
+		}
+	}
+	t.book(sums{
+		prefill:         hs.prefill - s.holds.prefill + hp.prefill - p.holds.prefill,
+		decode:          hs.decode - s.holds.decode + hp.decode - p.holds.decode,
+		running:         hs.running - s.holds.running + hp.running - p.holds.running,
+		modelledPrefill: hs.modelledPrefill - s.holds.modelledPrefill + hp.modelledPrefill - p.holds.modelledPrefill,
+		modelledDecode:  hs.modelledDecode - s.holds.modelledDecode + hp.modelledDecode - p.holds.modelledDecode,
+	})
+	s.holds, p.holds = hs, hp
+}
+
+// book adds c to what the ticket holds and to its upstream's sums. What moves
+// from prefill to decode is never missing from both: decode grows first.
+func (t *Ticket) book(c sums) {
+	u, h := t.up, &t.holds
+	if c.decode != 0 {
+		h.decode += c.decode
+		u.decode.Add(c.decode)
+	}
+	if c.prefill != 0 {
+		h.prefill += c.prefill
+		u.prefill.Add(c.prefill)
+	}
+	if c.running != 0 {
+		h.running += c.running
+		u.running.Add(c.running)
+	}
+	if c.modelledPrefill != 0 {
+		h.modelledPrefill += c.modelledPrefill
+		u.modelledPrefill.Add(c.modelledPrefill)
+	}
+	if c.modelledDecode != 0 {
+		h.modelledDecode += c.modelledDecode
+		u.modelledDecode.Add(c.modelledDecode)
+	}
+}
+
+// leftOf is the numerator of a sequence's weight: what is left of the expected
+// output. What only the model says does not take the last tenth, and nothing at
+// all of a stream that has shown no output yet.
+func (t *Ticket) leftOf(s *sequence) int64 {
+	if t.expected < 0 {
+		return 1
+	}
+	left := max(0, t.expected-s.generated)
+	if s.modelled > 0 && (s.started || !t.stream) {
+		left = max(left-s.modelled, min(left, (t.expected+modelFloor-1)/modelFloor))
+	}
+	return left
+}
+
+// rank keeps p.least, the least advanced of a prompt's open sequences, after s
+// changed. Sequences that advance in turn cost O(1): the next one has as much
+// left as the last least had, and nothing open has more.
+func (t *Ticket) rank(i int, s *sequence, p *prompt) {
+	if t.choices == 1 {
+		p.left = s.left
+		return
+	}
+	if !s.finished && s.left >= p.left {
+		p.least, p.left = i, s.left
+		return
+	}
+	if i != p.least || p.open == 0 {
+		return
+	}
+	ceiling := p.left
+	first := i / t.choices * t.choices
+	p.left = -1
+	for k, at := 0, i; k < t.choices; k++ {
+		if at++; at == first+t.choices {
+			at = first
+		}
+		if o := &t.sequences[at]; !o.finished && o.left > p.left {
+			p.least, p.left = at, o.left
+			if o.left >= ceiling {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Upstream is the load of one upstream. Its identity is its pointer; the pool
+// maps addresses to it. An upstream that leaves its pool stays valid for as
+// long as tickets live on it.
+type Upstream struct {
+	// Sums over the living tickets, in tokens and sequences. Each ticket
+	// changes them under its own mu by exactly what it remembers.
+	prefill, decode, running atomic.Int64
+	// Of these, what only the model says: tokens that it has taken out of
+	// prefill, and tokens that it holds in decode.
+	modelledPrefill, modelledDecode atomic.Int64
+	live                            atomic.Int64 // living tickets
+
+	failing  atomic.Bool  // failures is worth a look
+	advanced atomic.Int64 // when the model was last advanced, on the ledger's clock
+
+	// Totals; they only grow.
+	requests, failed, busy        atomic.Int64
+	prompted, cached, generations atomic.Int64
+
+	mu       sync.Mutex
+	oldest   *Ticket  // guarded by mu; a ring of the living tickets, by next and prev
+	cursor   *Ticket  // guarded by mu; where the model goes on
+	paces    paces    // guarded by mu, but for what it publishes
+	failures failures // guarded by mu
+}
+
+// NewUpstream returns an upstream that carries nothing and has learnt nothing.
+func NewUpstream() *Upstream {
+	u := &Upstream{}
+	u.advanced.Store(int64(-advanceEvery))
+	u.paces.init()
+	return u
+}
+
+// Live returns the number of tickets charged and not yet released.
+func (u *Upstream) Live() int { return int(u.live.Load()) }
+
+// Running returns the running sequences, R.
+func (u *Upstream) Running() int64 { return u.running.Load() }
+
+// Snapshot is an upstream's state at one time. The sums are read one by one
+// while requests go on, so they may belong to instants some nanoseconds apart.
+type Snapshot struct {
+	PrefillTokens int64 // P
+	DecodeTokens  int64 // D
+	Running       int64 // R, sequences
+	Live          int64 // tickets not yet released
+
+	// The modelled share: prompt tokens that left P, and KV tokens that are in
+	// D, because the model says so and no event has shown it yet.
+	ModelledPrefillTokens int64
+	ModelledDecodeTokens  int64
+
+	// FailureScore is the number of requests that recent failures weigh.
+	FailureScore float64
+
+	// What was learnt, or the prior.
+	PrefillRate    float64       // tokens per second
+	TokenGap       time.Duration // between two tokens of a sequence
+	TokensPerDelta float64       // tokens per streamed delta
+
+	// Totals since the upstream was made.
+	Requests        int64 // charged
+	Failures        int64 // of these, Failed
+	Busy            int64 // of these, Busy
+	PromptTokens    int64 // of prompts that were answered
+	CachedTokens    int64 // of these, held by the upstream as it was chosen
+	GeneratedTokens int64 // observed, counted when the request ends
+}
+
+// Snapshot advances the model of this upstream and returns its state.
+func (l *Ledger) Snapshot(u *Upstream) Snapshot {
+	now := l.now()
+	u.advance(now, advanceBudget)
+	return Snapshot{
+		PrefillTokens:         u.prefill.Load(),
+		DecodeTokens:          u.decode.Load(),
+		Running:               u.running.Load(),
+		Live:                  u.live.Load(),
+		ModelledPrefillTokens: u.modelledPrefill.Load(),
+		ModelledDecodeTokens:  u.modelledDecode.Load(),
+		FailureScore:          u.ghosts(now),
+		PrefillRate:           u.PrefillRate(),
+		TokenGap:              u.TokenGap(),
+		TokensPerDelta:        u.TokensPerDelta(),
+		Requests:              u.requests.Load(),
+		Failures:              u.failed.Load(),
+		Busy:                  u.busy.Load(),
+		PromptTokens:          u.prompted.Load(),
+		CachedTokens:          u.cached.Load(),
+		GeneratedTokens:       u.generations.Load(),
+	}
+}
+
+// link adds t to the ring of living tickets. t.mu is held.
+func (u *Upstream) link(t *Ticket) {
+	u.live.Add(1)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.oldest == nil {
+		t.next, t.prev = t, t
+		u.oldest, u.cursor = t, t
+		return
+	}
+	t.next, t.prev = u.oldest, u.oldest.prev
+	t.prev.next, t.next.prev = t, t
+}
+
+// unlink takes t out of the ring. t.mu is held.
+func (u *Upstream) unlink(t *Ticket) {
+	u.mu.Lock()
+	if t.next == t {
+		u.oldest, u.cursor = nil, nil
+	} else {
+		t.prev.next, t.next.prev = t.next, t.prev
+		if u.oldest == t {
+			u.oldest = t.next
+		}
+		if u.cursor == t {
+			u.cursor = t.next
+		}
+	}
+	t.next, t.prev = nil, nil
+	u.mu.Unlock()
+	u.live.Add(-1)
+}
