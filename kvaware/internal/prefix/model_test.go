@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package prefix
+
+// model is the index's rules without its structure: each upstream is a map of
+// single blocks, and everything is looked for by going through all of it.
+type model struct {
+	holders []*modelCache // by Holder, nil where none
+	clock   int           // order of releases
+}
+
+type modelKey struct{ ns, hash uint64 }
+
+type modelBlock struct {
+	pins int
+	sure bool
+	age  int // when it was released last; the least is the oldest
+}
+
+type modelOutput struct {
+	behind modelKey
+	n, age int
+}
+
+type modelCache struct {
+	limit, wanted int
+	blocks        map[modelKey]*modelBlock
+	outputs       []*modelOutput
+	generating    int
+	evicted       int
+}
+
+type modelPath struct {
+	cache *modelCache
+	keys  []modelKey
+	out   int
+}
+
+func newModelCache(capacity int) *modelCache {
+	return &modelCache{limit: capacity, wanted: capacity, blocks: map[modelKey]*modelBlock{}}
+}
+
+func (c *modelCache) stats() Stats {
+	st := Stats{Capacity: c.limit, Generating: c.generating, Evicted: uint64(c.evicted)}
+	for _, b := range c.blocks {
+		if b.pins > 0 {
+			st.Pinned++
+		} else {
+			st.Idle++
+		}
+	}
+	for _, o := range c.outputs {
+		st.Output += o.n
+	}
+	st.Blocks = st.Pinned + st.Idle + st.Generating + st.Output
+	return st
+}
+
+func (c *modelCache) room() int { return max(0, c.wanted-c.stats().Pinned-c.generating) }
+
+// evict frees the oldest block, one at a time, until limit is kept.
+func (c *modelCache) evict(limit int) {
+	for c.stats().Blocks > limit {
+		oldest := -1
+		var key modelKey
+		var output *modelOutput
+		for k, b := range c.blocks {
+			if b.pins == 0 && (oldest < 0 || b.age < oldest) {
+				oldest, key = b.age, k
+			}
+		}
+		for _, o := range c.outputs {
+			if oldest < 0 || o.age < oldest {
+				oldest, output = o.age, o
+			}
+		}
+		switch {
+		case oldest < 0:
+			return
+		case output != nil:
+			c.shrink(output, 1)
+		default:
+			delete(c.blocks, key)
+		}
+		c.evicted++
+	}
+}
+
+func (c *modelCache) shrink(o *modelOutput, n int) {
+	o.n -= n
+	if o.n > 0 {
+		return
+	}
+	for i := range c.outputs {
+		if c.outputs[i] == o {
+			c.outputs = append(c.outputs[:i], c.outputs[i+1:]...)
+			return
+		}
+	}
+}
+
+func (c *modelCache) settle() {
+	c.evict(c.wanted)
+	c.limit = max(c.wanted, c.stats().Blocks)
+}
+
+func (m *model) forget(h Holder) {
+	c := newModelCache(m.holders[h].wanted)
+	c.evicted = m.holders[h].evicted
+	m.holders[h] = c
+}
+
+func (m *model) match(ns uint64, chain []uint64) []int32 {
+	dst := make([]int32, len(m.holders))
+	for h, c := range m.holders {
+		if c == nil {
+			continue
+		}
+		for _, hash := range chain {
+			if c.blocks[modelKey{ns, hash}] == nil {
+				break
+			}
+			dst[h]++
+		}
+	}
+	return dst
+}
+
+func (m *model) pin(h Holder, ns uint64, chain []uint64) *modelPath {
+	c := m.holders[h]
+	p := &modelPath{cache: c}
+	pinned := 0
+	for _, hash := range chain {
+		if b := c.blocks[modelKey{ns, hash}]; b == nil || b.pins == 0 {
+			break
+		}
+		pinned++
+	}
+	chain = chain[:min(len(chain), pinned+c.room())]
+	first := true
+	for i, hash := range chain {
+		k := modelKey{ns, hash}
+		b := c.blocks[k]
+		if b == nil {
+			if first && i > 0 {
+				c.takeOver(p.keys[i-1], len(chain)-i)
+			}
+			first = false
+			b = &modelBlock{}
+			c.blocks[k] = b
+		}
+		b.pins++
+		p.keys = append(p.keys, k)
+	}
+	c.settle()
+	return p
+}
+
+func (c *modelCache) takeOver(behind modelKey, n int) {
+	var newest *modelOutput
+	for _, o := range c.outputs {
+		if o.behind == behind && (newest == nil || o.age > newest.age) {
+			newest = o
+		}
+	}
+	if newest != nil {
+		c.shrink(newest, min(n, newest.n))
+	}
+}
+
+func (m *model) alive(p *modelPath) bool {
+	for _, c := range m.holders {
+		if c != nil && c == p.cache {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *model) grow(p *modelPath, n int) {
+	if !m.alive(p) {
+		return
+	}
+	n = max(n, 0)
+	if n > p.out {
+		n = min(n, p.out+p.cache.room())
+	}
+	p.cache.generating += n - p.out
+	p.out = n
+	p.cache.settle()
+}
+
+func (m *model) confirm(p *modelPath) {
+	if m.alive(p) {
+		for _, k := range p.keys {
+			p.cache.blocks[k].sure = true
+		}
+	}
+}
+
+func (m *model) finish(p *modelPath, served bool) {
+	if !m.alive(p) {
+		return
+	}
+	c := p.cache
+	p.cache = nil
+	c.generating -= p.out
+	if served && p.out > 0 {
+		m.clock++
+		o := &modelOutput{n: p.out, age: m.clock}
+		if len(p.keys) > 0 {
+			o.behind = p.keys[len(p.keys)-1]
+		}
+		c.outputs = append(c.outputs, o)
+	}
+	for i := len(p.keys) - 1; i >= 0; i-- {
+		b := c.blocks[p.keys[i]]
+		b.pins--
+		b.sure = b.sure || served
+		m.clock++
+		switch {
+		case b.pins > 0:
+		case b.sure:
+			b.age = m.clock
+		default:
+			delete(c.blocks, p.keys[i])
+		}
+	}
+	c.settle()
+}

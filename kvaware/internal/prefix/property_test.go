@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package prefix
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// script turns bytes into operations, so that the property tests and the fuzz
+// target share one driver. It reads zeros past its end.
+type script []byte
+
+func (s *script) next(n int) int {
+	if len(*s) == 0 {
+		return 0
+	}
+	b := (*s)[0]
+	*s = (*s)[1:]
+	return int(b) % n
+}
+
+// chain returns a prompt out of a small family that branches often: stretches
+// of blocks whose content depends on one choice each.
+func (s *script) chain() []uint64 {
+	var chain []uint64
+	hash := uint64(0)
+	for range s.next(5) {
+		branch := s.next(7) / 3 // uneven, so that upstreams share much
+		for i := range 1 + s.next(6) {
+			if i > 0 {
+				branch = 0
+			}
+			hash = mix64(hash + uint64(branch) + 1)
+			chain = append(chain, hash)
+		}
+	}
+	return chain
+}
+
+type duo struct {
+	real  Path
+	model *modelPath
+}
+
+// rehearse runs a script against the index and the model, and compares them
+// after every step.
+func rehearse(s script) error {
+	x, m := New(), &model{}
+	x.reapSteps = s.next(4) // few, so that dead spans are met
+	var running, ended []*duo
+	for range 3 {
+		n := 10 + s.next(50)
+		m.holders = append(m.holders, newModelCache(n))
+		x.Add(n)
+	}
+	var recent [8][]uint64 // prompts come again, there or elsewhere, whole or in part
+	chain := func() []uint64 {
+		i := s.next(2 * len(recent))
+		if i < len(recent) {
+			return recent[i][:len(recent[i])-min(len(recent[i]), s.next(12)/3)]
+		}
+		recent[i-len(recent)] = s.chain()
+		return recent[i-len(recent)]
+	}
+	live := func() (Holder, bool) {
+		h := Holder(s.next(4))
+		return h, int(h) < len(m.holders) && m.holders[h] != nil
+	}
+	for step := 0; len(s) > 0; step++ {
+		op := s.next(100)
+		switch {
+		case op == 0:
+			if h, ok := live(); ok {
+				x.Remove(h)
+				m.holders[h] = nil
+			} else {
+				// The index gives the slot freed last, the model the lowest: let
+				// the model follow.
+				n := s.next(60)
+				got := x.Add(n)
+				for int(got) >= len(m.holders) {
+					m.holders = append(m.holders, nil)
+				}
+				if m.holders[got] != nil {
+					return fmt.Errorf("step %d: slot %d given twice", step, got)
+				}
+				m.holders[got] = newModelCache(n)
+			}
+		case op == 1:
+			if h, ok := live(); ok {
+				x.Forget(h)
+				m.forget(h)
+			}
+		case op < 4:
+			if h, ok := live(); ok {
+				n := s.next(80)
+				x.SetCapacity(h, n)
+				m.holders[h].wanted = n
+				m.holders[h].settle()
+			}
+		case op < 45 && len(running) < 8: // more would leave nothing idle
+			h, ok := live()
+			ns, prompt := uint64(s.next(8)/7), chain()
+			d := &duo{real: x.Pin(h, ns, prompt), model: &modelPath{}}
+			if ok {
+				d.model = m.pin(h, ns, prompt)
+			}
+			running = append(running, d)
+		case len(running) == 0:
+		case op >= 45 && op < 60:
+			d, n := running[s.next(len(running))], s.next(30)-2
+			x.Grow(&d.real, n)
+			m.grow(d.model, n)
+		case op >= 45 && op < 70:
+			d := running[s.next(len(running))]
+			x.Confirm(&d.real)
+			m.confirm(d.model)
+		default:
+			i := s.next(len(running))
+			d := running[i]
+			running = slices.Delete(running, i, i+1)
+			ended = append(ended, d)
+			served := op%3 > 0
+			if served {
+				x.Done(&d.real)
+			} else {
+				x.Abort(&d.real)
+			}
+			m.finish(d.model, served)
+		}
+		if len(ended) > 0 {
+			d := ended[s.next(len(ended))]
+			x.Abort(&d.real) // whatever ended stays ended
+			x.Done(&d.real)
+			x.Grow(&d.real, 5)
+			x.Confirm(&d.real)
+		}
+		if err := compare(x, m, recent[:]); err != nil {
+			return fmt.Errorf("step %d, operation %d: %w", step, op, err)
+		}
+	}
+	for _, d := range running {
+		x.Abort(&d.real)
+		m.finish(d.model, false)
+	}
+	for h, c := range m.holders {
+		if c == nil {
+			continue
+		}
+		if st := x.Stats(Holder(h)); st.Pinned != 0 || st.Generating != 0 {
+			return fmt.Errorf("nothing runs, yet %+v", st)
+		}
+		x.Remove(Holder(h))
+	}
+	for range 10000 {
+		if x.Size().Doomed == 0 {
+			break
+		}
+		x.reapSteps = 32
+		x.Forget(x.Add(0))
+	}
+	if err := x.check(); err != nil {
+		return err
+	}
+	if sz := x.Size(); sz.Nodes != 0 || sz.Spans != 0 || sz.Blocks != 0 {
+		return fmt.Errorf("all upstreams are gone, yet %+v", sz)
+	}
+	return nil
+}
+
+func compare(x *Index, m *model, prompts [][]uint64) error {
+	if err := x.check(); err != nil {
+		return err
+	}
+	if x.Slots() != len(m.holders) {
+		return fmt.Errorf("%d slots, want %d", x.Slots(), len(m.holders))
+	}
+	for h, c := range m.holders {
+		want := Stats{}
+		if c != nil {
+			want = c.stats()
+		}
+		if got := x.Stats(Holder(h)); got != want {
+			return fmt.Errorf("upstream %d: %+v, want %+v", h, got, want)
+		}
+	}
+	dst := make([]int32, len(m.holders))
+	for ns := range uint64(2) {
+		for _, chain := range prompts {
+			x.Match(ns, chain, dst)
+			if want := m.match(ns, chain); !slices.Equal(dst, want) {
+				return fmt.Errorf("match of %d blocks: %v, want %v", len(chain), dst, want)
+			}
+		}
+	}
+	return nil
+}
+
+func randomScript(r *rand.Rand, n int) script {
+	s := make(script, n)
+	for i := range s {
+		s[i] = byte(r.Uint32())
+	}
+	return s
+}
+
+func TestIndexAgreesWithTheRulesOnRandomTraffic(t *testing.T) {
+	seeds := 30
+	if testing.Short() {
+		seeds = 10
+	}
+	for seed := range seeds {
+		if err := rehearse(randomScript(rand.New(rand.NewPCG(uint64(seed), 7)), 10000)); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+	}
+}
+
+func FuzzIndexAgreesWithTheRules(f *testing.F) {
+	for seed := range uint64(8) {
+		f.Add([]byte(randomScript(rand.New(rand.NewPCG(seed, 11)), 300)))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) > 1000 {
+			b = b[:1000]
+		}
+		if err := rehearse(script(b)); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// Hashes that are no chain at all may match wrongly, but must not break
+// anything.
+func TestHashesThatAreNoChainLeaveTheIndexConsistent(t *testing.T) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		x := New()
+		var running []Path
+		for range 4 {
+			x.Add(r.IntN(50))
+		}
+		dst := make([]int32, 4)
+		for step := range 2000 {
+			chain := make([]uint64, r.IntN(12))
+			for i := range chain {
+				chain[i] = uint64(r.IntN(3))
+			}
+			x.Match(0, chain, dst)
+			p := x.Pin(Holder(r.IntN(5)), 0, chain)
+			x.Grow(&p, r.IntN(10))
+			running = append(running, p)
+			if len(running) > 5 {
+				i := r.IntN(len(running))
+				if r.IntN(2) == 0 {
+					x.Done(&running[i])
+				} else {
+					x.Abort(&running[i])
+				}
+				running = slices.Delete(running, i, i+1)
+			}
+			if r.IntN(100) == 0 {
+				x.Forget(Holder(r.IntN(4)))
+			}
+			if err := x.check(); err != nil {
+				t.Fatalf("seed %d, step %d: %v", seed, step, err)
+			}
+		}
+	}
+}
