@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+// block is one KV block. It is in use while ref > 0; else it is in the free list,
+// where it stays findable by its hash until it is taken.
+type block struct {
+	hash       uint64
+	ref        int32
+	prev, next int32 // free list
+	// Copies of one content form a ring, the oldest of which the table names.
+	prevCopy, nextCopy int32
+	// after is a block that followed this one in a chain, or any: a guess that
+	// spares most lookups in the table.
+	after  int32
+	hashed bool
+}
+
+// none stands for the block before a chain's first.
+const none = -1
+
+// pool holds the KV blocks. Its free list is in order of eviction: blocks that
+// hold nothing first, then the least recently used.
+type pool struct {
+	blocks []block // and one more, the free list's sentinel
+	table  map[uint64]int32
+	free   int
+}
+
+func newPool(blocks int) pool {
+	p := pool{blocks: make([]block, blocks+1), table: make(map[uint64]int32), free: blocks}
+	for i := range p.blocks {
+		p.blocks[i].prev = int32((i + blocks) % (blocks + 1))
+		p.blocks[i].next = int32((i + 1) % (blocks + 1))
+	}
+	return p
+}
+
+func (p *pool) sentinel() int32 { return int32(len(p.blocks) - 1) }
+
+// find returns the block of that hash which the table names, a copy of before
+// being the one before it in the chain.
+func (p *pool) find(hash uint64, before int32) (int32, bool) {
+	if before == none {
+		id, ok := p.table[hash]
+		return id, ok
+	}
+	after := p.blocks[before].after
+	if b := &p.blocks[after]; b.hashed && b.hash == hash && b.nextCopy == after {
+		return after, true
+	}
+	id, ok := p.table[hash]
+	if ok {
+		p.blocks[before].after = id
+	}
+	return id, ok
+}
+
+// take evicts the first free block and hands it out. One must be free.
+func (p *pool) take() int32 {
+	id := p.blocks[p.sentinel()].next
+	p.unlink(id)
+	b := &p.blocks[id]
+	if b.hashed {
+		p.forget(id)
+	}
+	b.ref = 1
+	return id
+}
+
+// pin takes a cached block into use once more.
+func (p *pool) pin(id int32) {
+	b := &p.blocks[id]
+	if b.ref == 0 {
+		p.unlink(id)
+	}
+	b.ref++
+}
+
+// release gives blocks up, the last first: so a chain loses its tail before its
+// head, which more requests share.
+func (p *pool) release(ids []int32) {
+	for i := len(ids) - 1; i >= 0; i-- {
+		b := &p.blocks[ids[i]]
+		if b.ref--; b.ref > 0 {
+			continue
+		}
+		end := p.sentinel()
+		b.prev, b.next = p.blocks[end].prev, end
+		p.blocks[b.prev].next = ids[i]
+		p.blocks[end].prev = ids[i]
+		p.free++
+	}
+}
+
+func (p *pool) unlink(id int32) {
+	b := &p.blocks[id]
+	p.blocks[b.prev].next = b.next
+	p.blocks[b.next].prev = b.prev
+	p.free--
+}
+
+// name makes a full block findable, behind the one before it. Equal blocks computed at the same time are
+// kept side by side, as block tables of running requests never change.
+func (p *pool) name(id int32, hash uint64, before int32) {
+	if before != none {
+		p.blocks[before].after = id
+	}
+	b := &p.blocks[id]
+	b.hash, b.hashed = hash, true
+	b.prevCopy, b.nextCopy = id, id
+	oldest, ok := p.table[hash]
+	if !ok {
+		p.table[hash] = id
+		return
+	}
+	o := &p.blocks[oldest]
+	b.prevCopy, b.nextCopy = o.prevCopy, oldest
+	p.blocks[b.prevCopy].nextCopy = id
+	o.prevCopy = id
+}
+
+func (p *pool) forget(id int32) {
+	b := &p.blocks[id]
+	b.hashed = false
+	if b.nextCopy == id {
+		delete(p.table, b.hash)
+		return
+	}
+	p.blocks[b.prevCopy].nextCopy = b.nextCopy
+	p.blocks[b.nextCopy].prevCopy = b.prevCopy
+	if p.table[b.hash] == id {
+		p.table[b.hash] = b.nextCopy
+	}
+}
+
+func (p *pool) reset() {
+	clear(p.table)
+	for i := range p.blocks {
+		p.blocks[i].hashed = false
+	}
+}
