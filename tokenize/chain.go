@@ -62,26 +62,40 @@ func syntheticID(seed uint64, i uint32) uint32 {
 //
 // A block's hash is xxh3 of its ids as they lie in memory, seeded with the hash
 // of the block before it, so equal hashes mean equal prefixes.
+//
+// With a [CachedEncoder] only what its cache does not know is encoded; the
+// result is the same.
 func (rd *Reader) Chain(req *Request, enc Encoder, blockSize int) {
 	rd.blocks = rd.blocks[:0]
+	cached, _ := enc.(*CachedEncoder)
 	for i := range req.Prompts {
 		p := &req.Prompts[i]
-		rd.ids = rd.ids[:0]
-		for j := p.first; j < p.end; j++ {
-			rd.encode(&rd.pieces[j], enc)
-		}
-		ids := rd.ids
-		if p.keepLast > 0 && len(ids) > p.keepLast {
-			ids = ids[len(ids)-p.keepLast:]
-		}
-		p.Tokens = len(ids)
 		first := len(rd.blocks)
-		if blockSize > 0 {
-			rd.blocks = appendChain(rd.blocks, ids, blockSize, p.root)
+		if cached != nil && cached.remembers(rd, p) {
+			p.Tokens = rd.chainCached(p, cached, blockSize)
+		} else {
+			p.Tokens = rd.chainWhole(p, enc, blockSize)
 		}
 		// Growing rd.blocks moves it; blocks of earlier prompts stay where they are.
 		p.Blocks = rd.blocks[first:len(rd.blocks):len(rd.blocks)]
 	}
+}
+
+// chainWhole appends the blocks of a prompt to the reader's and returns the
+// number of its tokens.
+func (rd *Reader) chainWhole(p *Prompt, enc Encoder, blockSize int) (tokens int) {
+	rd.ids = rd.ids[:0]
+	for j := p.first; j < p.end; j++ {
+		rd.encode(&rd.pieces[j], enc)
+	}
+	ids := rd.ids
+	if p.keepLast > 0 && len(ids) > p.keepLast {
+		ids = ids[len(ids)-p.keepLast:]
+	}
+	if blockSize > 0 {
+		rd.blocks = appendChain(rd.blocks, ids, blockSize, p.root)
+	}
+	return len(ids)
 }
 
 // appendChain appends the hash of each whole block of ids.
