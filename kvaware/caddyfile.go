@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kvaware
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+
+	kvcaddyfile "github.com/kvaware/caddy-kvaware/caddyfile"
+	"github.com/kvaware/caddy-kvaware/tokenize"
+)
+
+// UnmarshalCaddyfile sets up the policy from Caddyfile tokens. Syntax:
+//
+//	lb_policy kv_aware {
+//		# tokens and the index
+//		tokenizer    tiktoken <encoding>
+//		block_size   <tokens>
+//		cache_tokens <tokens>
+//		pool         <name>
+//
+//		# request bodies
+//		max_body     <size>
+//		max_buffered <size>
+//
+//		# the decision
+//		weights {
+//			prefill <weight>
+//			decode  <weight>
+//			request <weight>
+//		}
+//		fallback <policy> [<args...>] {
+//			...
+//		}
+//
+//		response_headers
+//	}
+func (p *Policy) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // consume policy name
+	return kvcaddyfile.Block(d,
+		kvcaddyfile.Option{Name: "tokenizer", Read: p.readTokenizer},
+		kvcaddyfile.Option{Name: "block_size", Read: kvcaddyfile.Int(&p.BlockSize, 1, 4096)},
+		kvcaddyfile.Option{Name: "cache_tokens", Read: kvcaddyfile.Int(&p.CacheTokens, 1, math.MaxInt64)},
+		kvcaddyfile.Option{Name: "pool", Read: kvcaddyfile.String(&p.Pool)},
+		kvcaddyfile.Option{Name: "max_body", Read: kvcaddyfile.Size(&p.MaxBody, 1)},
+		kvcaddyfile.Option{Name: "max_buffered", Read: kvcaddyfile.Size(&p.MaxBuffered, 1)},
+		kvcaddyfile.Option{Name: "weights", Read: kvcaddyfile.Sub(
+			kvcaddyfile.Option{Name: "prefill", Read: kvcaddyfile.Float(&p.Weights.Prefill, 0)},
+			kvcaddyfile.Option{Name: "decode", Read: kvcaddyfile.Float(&p.Weights.Decode, 0)},
+			kvcaddyfile.Option{Name: "request", Read: kvcaddyfile.Float(&p.Weights.Request, 0)},
+		)},
+		kvcaddyfile.Option{Name: "fallback", Read: kvcaddyfile.Module[reverseproxy.Selector](
+			&p.FallbackRaw, "http.reverse_proxy.selection_policies", "policy")},
+		kvcaddyfile.Option{Name: "response_headers", Read: kvcaddyfile.Flag(&p.ResponseHeaders)},
+	)
+}
+
+// readTokenizer reads `tokenizer tiktoken <encoding>`.
+func (p *Policy) readTokenizer(d *caddyfile.Dispenser, name string) error {
+	args := d.RemainingArgs()
+	if len(args) != 2 || args[0] != "tiktoken" {
+		return d.Errf("%s takes `tiktoken` and an encoding, such as: %s tiktoken %s", name, name, DefaultEncoding)
+	}
+	encoding := args[1]
+	if known := tokenize.Encodings(); !slices.Contains(known, encoding) && !strings.Contains(encoding, "{") {
+		return d.Errf("%s: no encoding %q: expecting one of %s", name, encoding, strings.Join(known, ", "))
+	}
+	p.Tokenizer = &Tokenizer{Encoding: encoding}
+	return nil
+}
+
+// Interface guard
+var _ caddyfile.Unmarshaler = (*Policy)(nil)

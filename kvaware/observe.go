@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kvaware
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/ledger"
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/stream"
+)
+
+// observedBody is a response's body on its way to the client, with the observer
+// looking on. The bytes pass as they are and when they are.
+type observedBody struct {
+	inner    io.ReadCloser
+	attempt  *attempt
+	request  *http.Request
+	observer *stream.Observer // nil when there is nothing to observe
+	collects int64            // bytes that response_buffers takes before the answer is decided on, -1 for all
+	begun    bool
+	over     bool
+}
+
+var observers = sync.Pool{New: func() any { return new(stream.Observer) }}
+
+// observe wraps the body of a response that the client will be given.
+func (a *attempt) observe(req *http.Request, res *http.Response) io.ReadCloser {
+	rt := a.routing
+	b := &observedBody{inner: res.Body, attempt: a, request: req, collects: rt.policy.proxy.ResponseBuffers}
+	if a.ended.Load() || !rt.observed {
+		return b
+	}
+	a.sequences = a.seqSpace[:]
+	if n := min(max(1, len(rt.demand.Prompts))*rt.demand.Choices, ledger.MaxSequences); n > 1 {
+		a.sequences = make([]sequence, n)
+	}
+	encoding := res.Header.Get("Content-Encoding")
+	if res.Uncompressed {
+		encoding = ""
+	}
+	b.observer = observers.Get().(*stream.Observer)
+	b.observer.Reset(stream.Options{
+		Status:          res.StatusCode,
+		ContentType:     res.Header.Get("Content-Type"),
+		ContentEncoding: encoding,
+		Sequences:       len(a.sequences),
+		Choices:         rt.demand.Choices,
+		Streamed:        rt.streamed,
+		Pooling:         rt.demand.Pooling,
+		TokensPerDelta:  a.upstream.load.TokensPerDelta(),
+		RoleStarts:      a.upstream.roles.Load(),
+	}, a)
+	return b
+}
+
+// Read passes on what the upstream sends.
+func (b *observedBody) Read(p []byte) (int, error) {
+	if !b.begun && b.collects == 0 {
+		// The client is being given this answer: there is no further attempt.
+		b.begun = true
+		b.attempt.routing.begun()
+	}
+	n, err := b.inner.Read(p)
+	if b.collects > 0 {
+		b.collects -= min(int64(n), b.collects)
+	}
+	if n > 0 && b.observer != nil {
+		b.show(p[:n])
+	}
+	if err != nil {
+		b.end(err)
+	}
+	return n, err
+}
+
+// Close closes the upstream's body. Closing it before its end means that nobody
+// wants the rest.
+func (b *observedBody) Close() error {
+	b.end(errClosedEarly)
+	return b.inner.Close()
+}
+
+var errClosedEarly = errors.New("closed before the end")
+
+// show lets the observer see bytes. If it panics, the response goes on without.
+func (b *observedBody) show(p []byte) {
+	defer b.guard("observe")
+	b.observer.Write(p)
+	if id := b.observer.ResponseID(); id != "" && b.attempt.routing.response == 0 {
+		b.attempt.made(id)
+	}
+}
+
+// guard is deferred around what looks at a response.
+func (b *observedBody) guard(where string) {
+	if val := recover(); val != nil {
+		b.observer = nil // not back into the pool: its state is unknown
+		b.attempt.routing.policy.panicked(where, val)
+	}
+}
+
+// end takes the response's end: io.EOF, errClosedEarly, or what cut it.
+func (b *observedBody) end(err error) {
+	if b.over {
+		return
+	}
+	b.over = true
+	a := b.attempt
+	outcome := ledger.Completed
+	switch {
+	case errors.Is(err, io.EOF):
+	case b.request.Context().Err() != nil || errors.Is(err, errClosedEarly):
+		outcome = ledger.Canceled
+	default:
+		outcome = ledger.Failed
+	}
+	if b.observer != nil && b.conclude(errors.Is(err, io.EOF)) {
+		outcome = ledger.Failed
+	}
+	a.finish(outcome)
+	a.routing.disarm()
+}
+
+// conclude ends the observation. It reports whether the response itself says
+// that it failed.
+func (b *observedBody) conclude(clean bool) (failed bool) {
+	defer b.guard("conclude")
+	a := b.attempt
+	sum := b.observer.End(clean)
+	observers.Put(b.observer)
+	b.observer = nil
+
+	if sum.Counted && sum.Streamed {
+		a.upstream.load.LearnTokensPerDelta(sum.Generated, sum.Deltas)
+	}
+	switch sum.Engine {
+	case stream.EngineUnknown:
+	case stream.EngineVLLM, stream.EngineSGLang:
+		a.upstream.roles.Store(true)
+	default:
+		a.upstream.roles.Store(false)
+	}
+	if sum.ResponseID != "" {
+		a.made(sum.ResponseID)
+	}
+	a.routing.publishEnd(b.request, sum.Generated)
+	return sum.Failed
+}
+
+// made remembers that the attempt's upstream made a response of that id.
+func (a *attempt) made(id string) {
+	r := &a.routing.policy.pool.responses
+	key := r.key(id)
+	a.routing.response = key
+	r.remember(key, a.upstream)
+}
+
+// Started implements stream.Sink.
+func (a *attempt) Started(seq int, visible bool) {
+	now := a.routing.policy.pool.ledger.Now()
+	a.ticket.Started(seq, now)
+	if prompt := a.promptOf(seq); prompt != nil && !prompt.started.Load() {
+		prompt.started.Store(true)
+		a.routing.policy.pool.index.Confirm(&prompt.path)
+	}
+	if a.routing.streamed {
+		a.upstream.labels.started(now-a.sent, !a.engineStarted, visible && !a.outputSeen)
+	}
+	a.engineStarted = true
+	a.outputSeen = a.outputSeen || visible
+}
+
+// Generated implements stream.Sink.
+func (a *attempt) Generated(seq, total int) {
+	if seq >= len(a.sequences) {
+		return
+	}
+	now := a.routing.policy.pool.ledger.Now()
+	a.ticket.Generated(seq, total, now)
+	s := &a.sequences[seq]
+	before := *s
+	s.generated, s.at = total, now
+	if n := total - before.generated; n > 0 && before.generated > 0 && a.routing.streamed {
+		a.upstream.labels.generated((now - before.at) / time.Duration(n))
+	}
+	a.grow(seq)
+}
+
+// Finished implements stream.Sink.
+func (a *attempt) Finished(seq int) { a.ticket.Finished(seq) }
+
+// grow gives the output room in the index, block by block.
+func (a *attempt) grow(seq int) {
+	prompt := a.promptOf(seq)
+	if prompt == nil {
+		return
+	}
+	size, choices := a.routing.policy.params.blockSize, a.routing.demand.Choices
+	first := seq / choices * choices
+	blocks := 0
+	for i := first; i < min(first+choices, len(a.sequences)); i++ {
+		blocks += (a.sequences[i].generated + size - 1) / size
+	}
+	if blocks != prompt.blocks {
+		prompt.blocks = blocks
+		a.routing.policy.pool.index.Grow(&prompt.path, blocks)
+	}
+}
+
+// promptOf gives the pinned prompt that a sequence answers, or nil.
+func (a *attempt) promptOf(seq int) *pinnedPrompt {
+	if i := seq / a.routing.demand.Choices; i < len(a.prompts) {
+		return &a.prompts[i]
+	}
+	return nil
+}
+
+// Interface guard
+var _ stream.Sink = (*attempt)(nil)

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kvaware
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"sync/atomic"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+	"go.uber.org/zap"
+
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/choose"
+	"github.com/kvaware/caddy-kvaware/tokenize"
+)
+
+func init() {
+	caddy.RegisterModule(new(Policy))
+}
+
+// The defaults of the options.
+const (
+	DefaultEncoding    = "o200k_base"
+	DefaultBlockSize   = 16
+	DefaultCacheTokens = 400_000
+	DefaultMaxBody     = 16 << 20
+	DefaultMaxBuffered = 1 << 30
+)
+
+// Policy is a selection policy of reverse_proxy that sends each LLM request to
+// the upstream with the least token load: the prompt tokens that it would have
+// to compute because they are not in its KV cache, plus the work already
+// waiting and running there. Requests that carry no prompt go where the fewest
+// sequences run.
+//
+// It sets these placeholders, all with the prefix `http.reverse_proxy.`, so
+// that `{rp.kv_aware.…}` is short for them:
+//
+// Placeholder | Description
+// ------------|-------------
+// `{http.reverse_proxy.kv_aware.upstream}` | Address of the upstream that was chosen
+// `{http.reverse_proxy.kv_aware.prompt_tokens}` | Prompt tokens of the request, as counted here; 0 when none were read
+// `{http.reverse_proxy.kv_aware.cached_tokens}` | Prompt tokens believed to be in the KV cache of that upstream
+// `{http.reverse_proxy.kv_aware.generated_tokens}` | Tokens generated so far; all of them once the response has ended
+// `{http.reverse_proxy.kv_aware.load}` | Token load of that upstream with the request, when it was chosen
+// `{http.reverse_proxy.kv_aware.reason}` | Why it was chosen: `load`, `affinity`, `fallback`, or `no_tokens:` and why no prompt was read
+type Policy struct {
+	// How prompts become tokens. Default: `o200k_base` of tiktoken.
+	Tokenizer *Tokenizer `json:"tokenizer,omitempty"`
+
+	// Tokens in a KV block. Engines share prefixes in whole blocks only, so this
+	// should be what the engines use: 16 is vLLM's default. A larger value makes
+	// the index smaller and the match coarser. Belongs to the pool. Default: 16.
+	BlockSize int `json:"block_size,omitempty"`
+
+	// KV-cache capacity of each upstream, in tokens: what vLLM logs at start as
+	// "GPU KV cache size". It bounds what the index believes an upstream to
+	// hold. Too large, and requests are sent to prefixes that are gone; too
+	// small, and they miss prefixes that are there. Belongs to the pool.
+	// Default: 400000, about an 8B model on one 80 GB accelerator.
+	CacheTokens int64 `json:"cache_tokens,omitempty"`
+
+	// Bytes of a request body to read for its prompt, and to keep for retries
+	// until the response begins. A longer body is not refused: it streams
+	// through, routed by its length. Default: 16777216 (16 MiB).
+	MaxBody int64 `json:"max_body,omitempty"`
+
+	// Bytes of request bodies held at one time, all requests of the pool
+	// together. Beyond it requests are routed by their length, never refused.
+	// Belongs to the pool. Default: 1073741824 (1 GiB).
+	MaxBuffered int64 `json:"max_buffered,omitempty"`
+
+	// What a token of waiting prefill, a token of running decode and a running
+	// sequence weigh against each other.
+	Weights Weights `json:"weights,omitzero"`
+
+	// Name of the pool whose knowledge of upstreams (prefix index and load) this
+	// handler shares. Handlers that name the same upstreams should share one.
+	// Default: the pool without a name.
+	Pool string `json:"pool,omitempty"`
+
+	// The policy for requests that carry no prompt. The request is charged to
+	// the upstream it chooses. Default: the fewest running sequences, then the
+	// least token load, then at random.
+	FallbackRaw json.RawMessage `json:"fallback,omitempty" caddy:"namespace=http.reverse_proxy.selection_policies inline_key=policy"`
+
+	// Whether to tell the client about the decision, in the response headers
+	// `X-KV-Aware-Upstream`, `X-KV-Aware-Prompt-Tokens`,
+	// `X-KV-Aware-Cached-Tokens` and `X-KV-Aware-Load`. They name addresses of
+	// upstreams and tell what others have asked before: not for the public.
+	// Default: false.
+	ResponseHeaders bool `json:"response_headers,omitempty"`
+
+	fallback reverseproxy.Selector
+	weights  choose.Weights
+	encoder  tokenize.Encoder
+	pool     *pool
+	proxy    *reverseproxy.Handler // whose list of static upstreams is known
+	params   poolParams
+	logger   *zap.Logger
+	static   atomic.Pointer[resolvedPool] // the last list of upstreams, resolved
+}
+
+// Tokenizer says how prompts become tokens.
+type Tokenizer struct {
+	// The tiktoken encoding: `cl100k_base`, `o200k_base`, `p50k_base` or
+	// `r50k_base`. It need not be the engine's own: what counts is that equal
+	// prompts give equal tokens, and about as many of them. Default:
+	// `o200k_base`.
+	Encoding string `json:"encoding,omitempty"`
+}
+
+// Weights are the weights of the token load
+//
+//	load = prefill · (waiting uncached tokens + uncached tokens of the request)
+//	     + decode · (KV tokens of running decodes) + request · (running sequences)
+//
+// each finite and at least 0.
+type Weights struct {
+	// Weight of an uncached prompt token. Default: 1.
+	Prefill *float64 `json:"prefill,omitempty"`
+	// Weight of a KV token held by a running decode. Default: 1.
+	Decode *float64 `json:"decode,omitempty"`
+	// Weight of a running sequence, in tokens. Default: 0.
+	Request *float64 `json:"request,omitempty"`
+}
+
+// CaddyModule returns the Caddy module information.
+func (*Policy) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "http.reverse_proxy.selection_policies.kv_aware",
+		New: func() caddy.Module { return new(Policy) },
+	}
+}
+
+// Provision sets up the policy. It opens nothing and starts nothing, since it
+// also runs for configurations that are only validated or that fail later.
+func (p *Policy) Provision(ctx caddy.Context) error {
+	p.logger = ctx.Logger()
+	if err := p.resolveOptions(); err != nil {
+		return err
+	}
+	encoder, err := tokenize.LoadEncoding(p.Tokenizer.Encoding)
+	if err != nil {
+		return fmt.Errorf("tokenizer: %w", err)
+	}
+	p.encoder = encoder
+
+	if p.FallbackRaw != nil {
+		mod, err := ctx.LoadModule(p, "FallbackRaw")
+		if err != nil {
+			return fmt.Errorf("loading fallback selection policy: %w", err)
+		}
+		p.fallback = mod.(reverseproxy.Selector)
+	}
+
+	appModule, err := ctx.App("kv_aware")
+	if err != nil {
+		return err
+	}
+	p.proxy = parentProxy(ctx)
+	if err := appModule.(*App).use(p); err != nil {
+		return err
+	}
+	// From here on there is something for Cleanup to give back.
+	p.pool = acquirePool(p.Pool, p.params)
+
+	return p.wrapTransport(ctx)
+}
+
+// resolveOptions fills in defaults and the values of global placeholders.
+func (p *Policy) resolveOptions() error {
+	repl := caddy.NewReplacer()
+	p.Pool = repl.ReplaceKnown(p.Pool, "")
+	if p.Tokenizer == nil {
+		p.Tokenizer = new(Tokenizer)
+	}
+	p.Tokenizer.Encoding = repl.ReplaceKnown(p.Tokenizer.Encoding, "")
+	if p.Tokenizer.Encoding == "" {
+		p.Tokenizer.Encoding = DefaultEncoding
+	}
+	setDefault(&p.BlockSize, DefaultBlockSize)
+	setDefault(&p.CacheTokens, DefaultCacheTokens)
+	setDefault(&p.MaxBody, DefaultMaxBody)
+	setDefault(&p.MaxBuffered, DefaultMaxBuffered)
+	p.weights = choose.Weights{
+		Prefill: valueOr(p.Weights.Prefill, 1),
+		Decode:  valueOr(p.Weights.Decode, 1),
+		Request: valueOr(p.Weights.Request, 0),
+	}
+	p.params = poolParams{
+		encoding:    p.Tokenizer.Encoding,
+		blockSize:   p.BlockSize,
+		cacheTokens: p.CacheTokens,
+		maxBuffered: p.MaxBuffered,
+	}
+	// Checked here and not in Validate, which runs after the pool was taken.
+	return p.checkOptions()
+}
+
+func (p *Policy) checkOptions() error {
+	const maxBlockSize, maxBodyLimit = 4096, 1 << 30
+	switch {
+	case p.BlockSize < 1 || p.BlockSize > maxBlockSize:
+		return fmt.Errorf("block_size %d: expecting 1 to %d tokens", p.BlockSize, maxBlockSize)
+	case p.CacheTokens < int64(p.BlockSize):
+		return fmt.Errorf("cache_tokens %d: expecting at least one block of %d tokens", p.CacheTokens, p.BlockSize)
+	case p.CacheTokens/int64(p.BlockSize) > math.MaxInt32/2:
+		return fmt.Errorf("cache_tokens %d: expecting fewer than 2^30 blocks of %d tokens", p.CacheTokens, p.BlockSize)
+	case p.MaxBody < 1 || p.MaxBody > maxBodyLimit:
+		return fmt.Errorf("max_body %d: expecting 1 to %d bytes", p.MaxBody, maxBodyLimit)
+	case p.MaxBuffered < 1:
+		return fmt.Errorf("max_buffered %d: expecting at least 1 byte", p.MaxBuffered)
+	case strings.ContainsAny(p.Pool, "{}"):
+		return fmt.Errorf("pool %q: only global placeholders such as {env.NAME} can name a pool", p.Pool)
+	}
+	for name, w := range map[string]float64{"prefill": p.weights.Prefill, "decode": p.weights.Decode, "request": p.weights.Request} {
+		if !(w >= 0) || math.IsInf(w, 0) {
+			return fmt.Errorf("weights: %s %v: expecting a finite number of at least 0", name, w)
+		}
+	}
+	if p.weights.Prefill == 0 && p.weights.Decode == 0 && p.weights.Request == 0 {
+		return fmt.Errorf("weights: all are 0, so every upstream would weigh the same: give at least one of prefill, decode and request")
+	}
+	return nil
+}
+
+// Cleanup gives back what Provision took. Requests that are still under way
+// keep using the policy after it: nothing they need is taken from them.
+func (p *Policy) Cleanup() error {
+	if p.pool != nil {
+		p.pool.release()
+	}
+	return nil
+}
+
+func setDefault[T int | int64](field *T, def T) {
+	if *field == 0 {
+		*field = def
+	}
+}
+
+func valueOr(v *float64, def float64) float64 {
+	if v == nil {
+		return def
+	}
+	return *v
+}
+
+// Interface guards
+var (
+	_ caddy.Provisioner     = (*Policy)(nil)
+	_ caddy.CleanerUpper    = (*Policy)(nil)
+	_ reverseproxy.Selector = (*Policy)(nil)
+)

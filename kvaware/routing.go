@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kvaware
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/ledger"
+	"github.com/kvaware/caddy-kvaware/tokenize"
+)
+
+// routing is what one policy instance knows of one request, over all attempts
+// at it. It lives in the context of the proxy's clone of the request, so that
+// handlers after the proxy and other policies do not see it. It is used on the
+// request's goroutine, except for end.
+type routing struct {
+	policy *Policy
+	demand ledger.Demand
+	prompt [1]ledger.Prompt // room for the usual request
+
+	// The prompts as chains of block hashes; none when no prompt was read. They
+	// are let go of when the response begins.
+	chains     [][]uint64
+	chainSpace [1][]uint64
+	namespace  uint64
+	reuses     bool // the engine may take prompt tokens from its cache
+	keeps      bool // the prompt stays in the engine's cache
+
+	reason   string // why the request is routed as it is
+	streamed bool   // the client asked for a stream
+	observed bool   // the response is worth counting
+	response uint64 // keyed hash of the earlier response that the request names, 0 if none
+
+	replay  *replay
+	tried   []*upstream // where attempts failed
+	current atomic.Pointer[attempt]
+	stop    func() bool // stops end from being called; nil when not armed
+}
+
+// routingKey finds a policy's own routing in a context.
+type routingKey struct{ policy *Policy }
+
+// routed gives what this policy instance knows of the request, or nil if it has
+// not routed it.
+func (p *Policy) routed(ctx context.Context) *routing {
+	rt, _ := ctx.Value(routingKey{p}).(*routing)
+	return rt
+}
+
+// newRouting reads the request and attaches what was learnt to it.
+func (p *Policy) newRouting(r *http.Request, repl *caddy.Replacer) *routing {
+	rt := &routing{policy: p, demand: ledger.Demand{Choices: 1, Expected: -1}}
+	defer func() {
+		if val := recover(); val != nil {
+			// The request goes on as one without tokens.
+			p.panicked("read", val)
+			rt.demand.Prompts, rt.chains, rt.reason = nil, nil, "no_tokens:panic"
+		}
+		*r = *r.WithContext(context.WithValue(r.Context(), routingKey{p}, rt))
+	}()
+	rt.response = p.namedResponse(r)
+	rt.read(r)
+	return rt
+}
+
+// read finds the prompt of a request, or the reason why it is routed without.
+func (rt *routing) read(r *http.Request) {
+	p := rt.policy
+	rt.reason = "load"
+	kind, outcome := mayCarryPrompt(r)
+	if outcome != bodyRead {
+		rt.withoutTokens(r, string(outcome))
+		return
+	}
+	start := time.Now()
+	rp, outcome := readBody(r, p.MaxBody, &p.pool.budget)
+	rt.replay = rp
+	stageSeconds.read.Observe(time.Since(start).Seconds())
+	if outcome != bodyRead {
+		rt.withoutTokens(r, string(outcome))
+		return
+	}
+	start = time.Now()
+	rt.tokenize(r, kind)
+	stageSeconds.tokenize.Observe(time.Since(start).Seconds())
+}
+
+// tokenize turns the body into prompts and chains.
+func (rt *routing) tokenize(r *http.Request, kind tokenize.Kind) {
+	p := rt.policy
+	rd := tokenize.AcquireReader()
+	defer rd.Release()
+	req, err := rd.Read(kind, r.URL.Path, rt.replay.bytes())
+	if req != nil {
+		rt.streamed = req.Stream
+		if id := req.PreviousResponseID; id != "" {
+			rt.response = p.pool.responses.key(id)
+		}
+	}
+	if err != nil {
+		reason := "unreadable"
+		var typed *tokenize.Error
+		if errors.As(err, &typed) {
+			reason = string(typed.Reason)
+		}
+		rt.withoutTokens(r, reason)
+		return
+	}
+	rt.demandOf(rd, req)
+}
+
+// demandOf takes over what a request that could be read asks for.
+func (rt *routing) demandOf(rd *tokenize.Reader, req *tokenize.Request) {
+	rd.Chain(req, rt.policy.encoder, rt.policy.BlockSize)
+	rt.namespace = req.Namespace
+	rt.reuses = !req.NoReuse && !req.Pooling
+	rt.keeps = !req.Pooling
+	rt.observed = true
+	rt.demand = ledger.Demand{
+		Prompts:  rt.prompt[:0],
+		Choices:  req.Choices,
+		Expected: req.MaxOutput,
+		Stream:   req.Stream,
+		Pooling:  req.Pooling,
+	}
+	rt.chains = rt.chainSpace[:0]
+	for i := range req.Prompts {
+		rt.demand.Prompts = append(rt.demand.Prompts, ledger.Prompt{Tokens: req.Prompts[i].Tokens})
+		// Matching and pinning go on under the ledger's lock, so a batch of many
+		// prompts is only known by its first ones; the rest counts as uncached.
+		if i < maxMatchedPrompts {
+			rt.chains = append(rt.chains, append([]uint64(nil), req.Prompts[i].Blocks...))
+		}
+	}
+}
+
+// maxMatchedPrompts bounds the prompts of one request that the index sees.
+const maxMatchedPrompts = 64
+
+// withoutTokens routes the request by load alone. A body that was not read
+// weighs what its length suggests.
+func (rt *routing) withoutTokens(r *http.Request, reason string) {
+	rt.reason = "no_tokens:" + reason
+	pool := rt.policy.pool
+	pool.metrics.fallbacks.WithLabelValues(pool.name, reason).Inc()
+	rt.chains = nil
+	rt.demand = ledger.Demand{Choices: 1, Expected: -1, Stream: rt.streamed}
+	if r.Method != http.MethodPost || !carriesBody(r) {
+		return
+	}
+	rt.observed = true
+	rt.demand.Prompts = rt.prompt[:1]
+	rt.demand.Prompts[0] = ledger.Prompt{Tokens: estimateTokens(r, rt.replay)}
+	rt.demand.Estimated = true
+}
+
+func carriesBody(r *http.Request) bool {
+	return r.ContentLength != 0 && r.Body != nil && r.Body != http.NoBody
+}
+
+// estimateTokens guesses the prompt tokens of a body that was not read, from
+// its length: 4 bytes of JSON per token (llm-d's and AIBrix's estimate), a
+// compressed body four times as dense, and 512 bytes per token for uploads
+// (16-bit mono audio of 16 kHz makes 32,000 bytes a second, and speech models
+// about 50 tokens of it).
+func estimateTokens(r *http.Request, rp *replay) int {
+	const unknown, most = 4096, 1 << 20
+	length := r.ContentLength
+	if length < 0 {
+		length = unknown
+		if rp != nil {
+			length = max(length, int64(len(rp.bytes())))
+		}
+	}
+	media := strings.ToLower(r.Header.Get("Content-Type"))
+	switch {
+	case !strings.Contains(media, "json") && !strings.HasPrefix(media, "text/") && media != "":
+		length /= 512
+	case r.Header.Get("Content-Encoding") == "":
+		length /= 4
+	}
+	return int(max(1, min(length, most)))
+}
+
+// again prepares a further attempt. The one before has ended, or is
+// superseded now.
+func (rt *routing) again(r *http.Request) {
+	if a := rt.current.Load(); a != nil {
+		a.finish(ledger.Superseded)
+	}
+	rt.replay.rewind(r)
+}
+
+// arm makes sure that everything is given back at the request's end, however
+// it ends.
+func (rt *routing) arm(ctx context.Context) {
+	if rt.stop == nil {
+		rt.stop = context.AfterFunc(ctx, rt.end)
+	}
+}
+
+// disarm takes the net away when there is nothing left to catch.
+func (rt *routing) disarm() {
+	if a := rt.current.Load(); rt.stop != nil && (a == nil || a.ended.Load()) && !rt.replay.held() {
+		rt.stop()
+		rt.stop = nil
+	}
+}
+
+// end gives everything back. It runs on a goroutine of its own.
+func (rt *routing) end() {
+	if a := rt.current.Load(); a != nil {
+		a.finish(ledger.Canceled)
+	}
+	rt.replay.drop()
+}
+
+// begun lets go of what only a further attempt would need: a response's first
+// byte is on its way to the client.
+func (rt *routing) begun() {
+	rt.replay.dropServed()
+	rt.chains = nil
+	rt.chainSpace[0] = nil
+	rt.tried = nil
+	rt.disarm()
+}
+
+// avoid keeps further attempts away from u while another upstream is available.
+func (rt *routing) avoid(u *upstream) {
+	if !rt.hasTried(u) {
+		rt.tried = append(rt.tried, u)
+	}
+}
+
+// hasTried reports whether an attempt at this request failed at u.
+func (rt *routing) hasTried(u *upstream) bool {
+	for _, t := range rt.tried {
+		if t == u {
+			return true
+		}
+	}
+	return false
+}
+
+// owner gives the candidate that made the response which the request builds on
+// or asks for, or -1.
+func (rt *routing) owner(c *candidates) int {
+	if rt.response == 0 {
+		return -1
+	}
+	u := rt.policy.pool.responses.owner(rt.response)
+	for i, known := range c.known {
+		if known == u {
+			return i
+		}
+	}
+	return -1
+}
+
+// publish tells the decision to placeholders and the access log.
+func (rt *routing) publish(a *attempt, repl *caddy.Replacer, r *http.Request) {
+	if repl != nil {
+		repl.Set("http.reverse_proxy.kv_aware.upstream", a.upstream.address)
+		repl.Set("http.reverse_proxy.kv_aware.prompt_tokens", a.promptTokens)
+		repl.Set("http.reverse_proxy.kv_aware.cached_tokens", a.cachedTokens)
+		repl.Set("http.reverse_proxy.kv_aware.generated_tokens", 0)
+		repl.Set("http.reverse_proxy.kv_aware.load", int64(a.load))
+		repl.Set("http.reverse_proxy.kv_aware.reason", a.reason)
+	}
+	if extra := accessLogFields(r); extra != nil {
+		extra.Set(zap.String("kv_aware_upstream", a.upstream.address))
+		extra.Set(zap.Int("kv_aware_prompt_tokens", a.promptTokens))
+		extra.Set(zap.Int("kv_aware_cached_tokens", a.cachedTokens))
+		extra.Set(zap.Int64("kv_aware_load", int64(a.load)))
+		extra.Set(zap.String("kv_aware_reason", a.reason))
+	}
+}
+
+// publishEnd tells how much was generated. Only for the request's goroutine.
+func (rt *routing) publishEnd(r *http.Request, generated int) {
+	if repl, ok := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
+		repl.Set("http.reverse_proxy.kv_aware.generated_tokens", generated)
+	}
+	if extra := accessLogFields(r); extra != nil {
+		extra.Set(zap.Int("kv_aware_generated_tokens", generated))
+	}
+}
+
+// accessLogFields gives the fields of the request's access log entry, or nil if
+// the server writes none.
+func accessLogFields(r *http.Request) *caddyhttp.ExtraLogFields {
+	if srv, ok := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); !ok || srv.Logs == nil {
+		return nil
+	}
+	extra, _ := r.Context().Value(caddyhttp.ExtraLogFieldsCtxKey).(*caddyhttp.ExtraLogFields)
+	return extra
+}

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kvaware
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/ledger"
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/prefix"
+)
+
+// pools holds the knowledge about upstreams by pool name: prefix index and
+// ledger. It is the only state that outlives a configuration. Every policy
+// holds one reference to its pool; requests that outlive their configuration
+// hold it further (see pool.release).
+var pools = caddy.NewUsagePool()
+
+// upstreamExpiry is how long an upstream that no configuration lists is
+// remembered after a request last saw it.
+const upstreamExpiry = time.Hour
+
+// poolParams are the parameters that belong to a pool and not to a handler.
+type poolParams struct {
+	encoding    string
+	blockSize   int
+	cacheTokens int64
+	maxBuffered int64
+}
+
+// difference names the first parameter in which p and q differ, with both
+// values.
+func (p poolParams) difference(q poolParams) (option, ours, theirs string) {
+	for _, d := range []struct {
+		option string
+		a, b   any
+	}{
+		{"tokenizer", p.encoding, q.encoding},
+		{"block_size", p.blockSize, q.blockSize},
+		{"cache_tokens", p.cacheTokens, q.cacheTokens},
+		{"max_buffered", p.maxBuffered, q.maxBuffered},
+	} {
+		if d.a != d.b {
+			return d.option, fmt.Sprint(d.a), fmt.Sprint(d.b)
+		}
+	}
+	return "", "", ""
+}
+
+func (p poolParams) capacityBlocks() int { return int(p.cacheTokens / int64(p.blockSize)) }
+
+// pool is what is known about a set of upstreams.
+//
+// Locks: the ledger's lock is held while a request is matched, chosen for and
+// charged; the index has its own, taken inside it. mu guards the fields named
+// below and is never held together with the ledger's.
+type pool struct {
+	name      string
+	ledger    *ledger.Ledger
+	index     *prefix.Index
+	budget    bodyBudget
+	responses responseOwners
+	metrics   *poolMetrics
+	now       func() time.Time
+
+	mu        sync.RWMutex
+	params    poolParams
+	explainer *Policy              // whose weights and bounds the admin API explains with
+	byAddress map[string]*upstream // network address → upstream
+	byDial    map[string]*upstream // dial string without placeholders → upstream
+
+	// live counts requests that hold a charge. A policy that is cleaned up while
+	// there are some leaves its reference to the last of them.
+	live      atomic.Int64
+	lingering atomic.Int64
+}
+
+// upstream is what the pool keeps of one network address.
+type upstream struct {
+	address string
+	load    *ledger.Upstream
+	slot    prefix.Holder
+	// lastSeen is when a request last could have gone there, in Unix
+	// nanoseconds.
+	lastSeen atomic.Int64
+	listed   bool        // guarded by pool.mu: a configuration names it
+	removed  atomic.Bool // no longer in the pool's maps
+	roles    atomic.Bool // sends the role-only chunk on its engine's first output
+	labels   *upstreamMetrics
+}
+
+// acquirePool takes a reference to the pool of that name, making it if it is
+// not there. Parameters of a pool that is there stay as they are until
+// configure.
+func acquirePool(name string, params poolParams) *pool {
+	val, _, _ := pools.LoadOrNew(name, func() (caddy.Destructor, error) {
+		return newPool(name, params, time.Now), nil
+	})
+	return val.(*pool)
+}
+
+func newPool(name string, params poolParams, now func() time.Time) *pool {
+	pl := &pool{
+		name:      name,
+		ledger:    ledger.New(ledger.Options{Now: monotonic(now)}),
+		index:     prefix.New(),
+		metrics:   newPoolMetrics(),
+		now:       now,
+		params:    params,
+		byAddress: make(map[string]*upstream),
+		byDial:    make(map[string]*upstream),
+	}
+	pl.budget.limit.Store(params.maxBuffered)
+	return pl
+}
+
+// Destruct implements caddy.Destructor. Nothing but memory is held.
+func (*pool) Destruct() error { return nil }
+
+// release gives back a policy's reference, at once or with the last request
+// that holds a charge.
+func (pl *pool) release() {
+	pl.lingering.Add(1)
+	if pl.live.Load() == 0 {
+		pl.settle()
+	}
+}
+
+// settle gives back the references that were left to the last request.
+func (pl *pool) settle() {
+	for n := pl.lingering.Swap(0); n > 0; n-- {
+		_, _ = pools.Delete(pl.name)
+	}
+}
+
+// hold counts a request that is about to be charged; free its end.
+func (pl *pool) hold() { pl.live.Add(1) }
+
+func (pl *pool) free() {
+	if pl.live.Add(-1) == 0 && pl.lingering.Load() > 0 {
+		pl.settle()
+	}
+}
+
+// configure applies a configuration that has been started: the parameters, and
+// the upstreams that are kept for as long as it lists them.
+func (pl *pool) configure(params poolParams, dials []string, explainer *Policy) {
+	pl.budget.limit.Store(params.maxBuffered)
+	listed := make(map[*upstream]bool, len(dials))
+	for _, dial := range dials {
+		if u := pl.lookup(dial, caddy.NewReplacer()); u != nil {
+			listed[u] = true
+		}
+	}
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	// Chains of another block size or tokenizer match nothing that is held.
+	stale := params.blockSize != pl.params.blockSize || params.encoding != pl.params.encoding
+	for _, u := range pl.byAddress {
+		u.listed = listed[u]
+		if stale {
+			pl.index.Forget(u.slot)
+		}
+		if stale || params.cacheTokens != pl.params.cacheTokens {
+			pl.index.SetCapacity(u.slot, params.capacityBlocks())
+		}
+	}
+	pl.params = params
+	pl.explainer = explainer
+}
+
+// maxUnlisted bounds the upstreams that no configuration lists. A placeholder in
+// an address may take a client's word for it.
+const maxUnlisted = 4096
+
+// lookup gives the upstream behind a dial string. It is nil when the string is
+// no valid address once its placeholders are replaced (dialling will then fail
+// as well, and say why), or when there are too many.
+func (pl *pool) lookup(dial string, repl *caddy.Replacer) *upstream {
+	pl.mu.RLock()
+	u := pl.byDial[dial]
+	pl.mu.RUnlock()
+	if u != nil {
+		return u
+	}
+	fixed := !strings.Contains(dial, "{")
+	resolved := dial
+	if !fixed && repl != nil {
+		resolved = repl.ReplaceKnown(dial, "")
+	}
+	if strings.Contains(resolved, "{") {
+		return nil
+	}
+	addr, err := caddy.ParseNetworkAddress(resolved)
+	if err != nil || addr.PortRangeSize() != 1 {
+		return nil
+	}
+	address := addr.JoinHostPort(0)
+	if addr.Network != "" && addr.Network != "tcp" {
+		address = addr.Network + "/" + address
+	}
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	u = pl.byAddress[address]
+	if u == nil {
+		if len(pl.byAddress) >= maxUnlisted && !fixed {
+			return nil
+		}
+		u = &upstream{
+			address: address,
+			load:    ledger.NewUpstream(),
+			slot:    pl.index.Add(pl.params.capacityBlocks()),
+			labels:  pl.metrics.upstream(pl.name, address),
+		}
+		u.lastSeen.Store(pl.now().UnixNano())
+		pl.byAddress[address] = u
+	}
+	if fixed {
+		pl.byDial[dial] = u
+	}
+	return u
+}
+
+// expire lets go of upstreams that no configuration lists, that nobody has seen
+// for upstreamExpiry, and where nothing runs.
+func (pl *pool) expire() {
+	limit := pl.now().Add(-upstreamExpiry).UnixNano()
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	for address, u := range pl.byAddress {
+		if u.listed || u.lastSeen.Load() > limit || u.load.Live() > 0 {
+			continue
+		}
+		u.removed.Store(true)
+		pl.index.Remove(u.slot)
+		delete(pl.byAddress, address)
+		for dial, other := range pl.byDial {
+			if other == u {
+				delete(pl.byDial, dial)
+			}
+		}
+		u.labels.forget()
+	}
+}
+
+// fixed reports whether a dial string means the same upstream in every request.
+func (pl *pool) fixed(dial string) bool {
+	pl.mu.RLock()
+	defer pl.mu.RUnlock()
+	return pl.byDial[dial] != nil
+}
+
+// all gives the upstreams in no particular order.
+func (pl *pool) all() []*upstream {
+	pl.mu.RLock()
+	defer pl.mu.RUnlock()
+	us := make([]*upstream, 0, len(pl.byAddress))
+	for _, u := range pl.byAddress {
+		us = append(us, u)
+	}
+	return us
+}
+
+// state reads what an upstream carries and holds. It is not ok when the upstream
+// has left the pool: its slot of the index may then be another's.
+func (pl *pool) state(u *upstream) (load ledger.Snapshot, held prefix.Stats, ok bool) {
+	load, held = pl.ledger.Snapshot(u.load), pl.index.Stats(u.slot)
+	return load, held, !u.removed.Load()
+}
+
+// monotonic turns a clock into the time since it was first asked.
+func monotonic(now func() time.Time) func() time.Duration {
+	origin := now()
+	return func() time.Duration { return now().Sub(origin) }
+}
+
+// eachPool calls f for every pool in use.
+func eachPool(f func(*pool)) {
+	var all []*pool
+	pools.Range(func(_, val any) bool {
+		all = append(all, val.(*pool))
+		return true
+	})
+	for _, pl := range all {
+		f(pl)
+	}
+}
