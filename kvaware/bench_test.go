@@ -30,7 +30,7 @@ func benchPolicy(b *testing.B, n int) (*Policy, reverseproxy.UpstreamPool) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	params := poolParams{encoding: DefaultEncoding, blockSize: DefaultBlockSize, cacheTokens: DefaultCacheTokens, maxBuffered: DefaultMaxBuffered}
+	params := poolParams{encoding: DefaultEncoding, blockSize: DefaultBlockSize, cacheTokens: DefaultCacheTokens, maxBuffered: DefaultMaxBuffered, tokenCache: DefaultTokenCache}
 	p := &Policy{
 		MaxBody: DefaultMaxBody, BlockSize: DefaultBlockSize,
 		weights: choose.Weights{Prefill: 1, Decode: 1},

@@ -21,6 +21,7 @@ import (
 //		tokenizer    tiktoken <encoding>
 //		block_size   <tokens>
 //		cache_tokens <tokens>
+//		token_cache  <size>
 //		pool         <name>
 //
 //		# request bodies
@@ -45,6 +46,7 @@ func (p *Policy) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		kvcaddyfile.Option{Name: "tokenizer", Read: p.readTokenizer},
 		kvcaddyfile.Option{Name: "block_size", Read: kvcaddyfile.Int(&p.BlockSize, 1, 4096)},
 		kvcaddyfile.Option{Name: "cache_tokens", Read: kvcaddyfile.Int(&p.CacheTokens, 1, math.MaxInt64)},
+		kvcaddyfile.Option{Name: "token_cache", Read: kvcaddyfile.Size(&p.TokenCache, 1)},
 		kvcaddyfile.Option{Name: "pool", Read: kvcaddyfile.String(&p.Pool)},
 		kvcaddyfile.Option{Name: "max_body", Read: kvcaddyfile.Size(&p.MaxBody, 1)},
 		kvcaddyfile.Option{Name: "max_buffered", Read: kvcaddyfile.Size(&p.MaxBuffered, 1)},

@@ -216,6 +216,8 @@ var (
 	bytesDesc     = describe("index_bytes", "Memory of the index.")
 	distinctDesc  = describe("index_distinct_blocks", "Different KV blocks in the index, each counted once however many upstreams hold it.")
 	bufferedDesc  = describe("buffered_bytes", "Bytes of request bodies held for replay.")
+	tokensDesc    = describe("token_cache_bytes", "Memory of the cache of encoded prompts.")
+	segmentsDesc  = describe("token_cache_segments_total", "Pieces of prompts looked up in the cache of encoded prompts, by result.", "result")
 )
 
 // Describe implements prometheus.Collector.
@@ -224,6 +226,7 @@ func (stateCollector) Describe(ch chan<- *prometheus.Desc) {
 		loadDesc, modelledDesc, inflightDesc, runningDesc, failingDesc,
 		promptDesc, cachedDesc, uncachedDesc, generatedDesc,
 		heldDesc, capacityDesc, evictedDesc, bytesDesc, distinctDesc, bufferedDesc,
+		tokensDesc, segmentsDesc,
 	} {
 		ch <- d
 	}
@@ -242,6 +245,10 @@ func (stateCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(ch, bytesDesc, float64(size.Bytes), pl.name)
 		gauge(ch, distinctDesc, float64(size.Blocks), pl.name)
 		gauge(ch, bufferedDesc, float64(pl.budget.held.Load()), pl.name)
+		tokens := pl.tokens.Load().Stats()
+		gauge(ch, tokensDesc, float64(tokens.Bytes), pl.name)
+		counter(ch, segmentsDesc, float64(tokens.Hits), pl.name, "hit")
+		counter(ch, segmentsDesc, float64(tokens.Misses), pl.name, "miss")
 		for _, c := range pl.metrics.collectors() {
 			c.Collect(ch)
 		}

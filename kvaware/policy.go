@@ -28,6 +28,7 @@ const (
 	DefaultCacheTokens = 400_000
 	DefaultMaxBody     = 16 << 20
 	DefaultMaxBuffered = 1 << 30
+	DefaultTokenCache  = 256 << 20
 )
 
 // Policy is a selection policy of reverse_proxy that sends each LLM request to
@@ -73,6 +74,13 @@ type Policy struct {
 	// Belongs to the pool. Default: 1073741824 (1 GiB).
 	MaxBuffered int64 `json:"max_buffered,omitempty"`
 
+	// Bytes of memory for remembering how prompts were encoded, so that a
+	// conversation that grows costs only what is new in it. It holds hashes and a
+	// few token ids, no text, and takes memory as it needs it. Belongs to the
+	// pool. Default: 268435456 (256 MiB), room for conversations of about 300
+	// million tokens.
+	TokenCache int64 `json:"token_cache,omitempty"`
+
 	// What a token of waiting prefill, a token of running decode and a running
 	// sequence weigh against each other.
 	Weights Weights `json:"weights,omitzero"`
@@ -97,6 +105,7 @@ type Policy struct {
 	fallback reverseproxy.Selector
 	weights  choose.Weights
 	encoder  tokenize.Encoder
+	cached   atomic.Pointer[cachedEncoder] // encoder with the pool's present cache
 	pool     *pool
 	proxy    *reverseproxy.Handler // whose list of static upstreams is known
 	params   poolParams
@@ -186,6 +195,7 @@ func (p *Policy) resolveOptions() error {
 	setDefault(&p.CacheTokens, DefaultCacheTokens)
 	setDefault(&p.MaxBody, DefaultMaxBody)
 	setDefault(&p.MaxBuffered, DefaultMaxBuffered)
+	setDefault(&p.TokenCache, DefaultTokenCache)
 	p.weights = choose.Weights{
 		Prefill: valueOr(p.Weights.Prefill, 1),
 		Decode:  valueOr(p.Weights.Decode, 1),
@@ -196,6 +206,7 @@ func (p *Policy) resolveOptions() error {
 		blockSize:   p.BlockSize,
 		cacheTokens: p.CacheTokens,
 		maxBuffered: p.MaxBuffered,
+		tokenCache:  p.TokenCache,
 	}
 	// Checked here and not in Validate, which runs after the pool was taken.
 	return p.checkOptions()
@@ -214,6 +225,8 @@ func (p *Policy) checkOptions() error {
 		return fmt.Errorf("max_body %d: expecting 1 to %d bytes", p.MaxBody, maxBodyLimit)
 	case p.MaxBuffered < 1:
 		return fmt.Errorf("max_buffered %d: expecting at least 1 byte", p.MaxBuffered)
+	case p.TokenCache < 1:
+		return fmt.Errorf("token_cache %d: expecting at least 1 byte", p.TokenCache)
 	case strings.ContainsAny(p.Pool, "{}"):
 		return fmt.Errorf("pool %q: only global placeholders such as {env.NAME} can name a pool", p.Pool)
 	}
@@ -235,6 +248,24 @@ func (p *Policy) Cleanup() error {
 		p.pool.release()
 	}
 	return nil
+}
+
+// cachedEncoder is an encoder that remembers in a cache.
+type cachedEncoder struct {
+	cache   *tokenize.Cache
+	encoder tokenize.Encoder
+}
+
+// remembering gives the encoder with the pool's cache, which a reload may have
+// replaced.
+func (p *Policy) remembering() tokenize.Encoder {
+	cache := p.pool.tokens.Load()
+	c := p.cached.Load()
+	if c == nil || c.cache != cache {
+		c = &cachedEncoder{cache, cache.Encoder(p.encoder)}
+		p.cached.Store(c)
+	}
+	return c.encoder
 }
 
 func setDefault[T int | int64](field *T, def T) {

@@ -120,7 +120,7 @@ func (rt *routing) tokenize(r *http.Request, kind tokenize.Kind) {
 
 // demandOf takes over what a request that could be read asks for.
 func (rt *routing) demandOf(rd *tokenize.Reader, req *tokenize.Request) {
-	rd.Chain(req, rt.policy.encoder, rt.policy.BlockSize)
+	rd.Chain(req, rt.policy.remembering(), rt.policy.BlockSize)
 	rt.namespace = req.Namespace
 	rt.reuses = !req.NoReuse && !req.Pooling
 	rt.keeps = !req.Pooling

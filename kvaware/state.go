@@ -13,6 +13,7 @@ import (
 
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/ledger"
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/prefix"
+	"github.com/kvaware/caddy-kvaware/tokenize"
 )
 
 // pools holds the knowledge about upstreams by pool name: prefix index and
@@ -31,6 +32,7 @@ type poolParams struct {
 	blockSize   int
 	cacheTokens int64
 	maxBuffered int64
+	tokenCache  int64
 }
 
 // difference names the first parameter in which p and q differ, with both
@@ -44,6 +46,7 @@ func (p poolParams) difference(q poolParams) (option, ours, theirs string) {
 		{"block_size", p.blockSize, q.blockSize},
 		{"cache_tokens", p.cacheTokens, q.cacheTokens},
 		{"max_buffered", p.maxBuffered, q.maxBuffered},
+		{"token_cache", p.tokenCache, q.tokenCache},
 	} {
 		if d.a != d.b {
 			return d.option, fmt.Sprint(d.a), fmt.Sprint(d.b)
@@ -67,6 +70,9 @@ type pool struct {
 	responses responseOwners
 	metrics   *poolMetrics
 	now       func() time.Time
+	// tokens remembers how prompts were encoded. It is replaced when a
+	// configuration gives it another size.
+	tokens atomic.Pointer[tokenize.Cache]
 
 	mu        sync.RWMutex
 	params    poolParams
@@ -116,6 +122,7 @@ func newPool(name string, params poolParams, now func() time.Time) *pool {
 		byDial:    make(map[string]*upstream),
 	}
 	pl.budget.limit.Store(params.maxBuffered)
+	pl.tokens.Store(tokenize.NewCache(params.tokenCache))
 	return pl
 }
 
@@ -169,6 +176,9 @@ func (pl *pool) configure(params poolParams, dials []string, explainer *Policy) 
 		if stale || params.cacheTokens != pl.params.cacheTokens {
 			pl.index.SetCapacity(u.slot, params.capacityBlocks())
 		}
+	}
+	if params.tokenCache != pl.params.tokenCache {
+		pl.tokens.Store(tokenize.NewCache(params.tokenCache))
 	}
 	pl.params = params
 	pl.explainer = explainer
