@@ -21,6 +21,7 @@ const (
 	classNumber                        // \p{N}
 	classSpace                         // \s, the White_Space property
 	classNewline                       // [\r\n]
+	classSymbol                        // [\p{P}\p{S}]
 
 	classBits = 8 // above them, the length in bytes (see classTable.at)
 )
@@ -72,6 +73,8 @@ func newClassTable() *classTable {
 	mark(unicode.M, combiningMark)
 	mark(unicode.N, classNumber)
 	mark(unicode.White_Space, classSpace)
+	mark(unicode.P, classSymbol)
+	mark(unicode.S, classSymbol)
 	for _, r := range laterRanges {
 		for c := r.lo; c <= r.hi; c++ {
 			flat[c] = r.class

@@ -2,15 +2,21 @@
 
 package tokenize
 
-// laterRanges are the letters, marks and numbers that Unicode 15.1 and 16.0
+// laterRanges are the letters, marks, numbers and symbols that Unicode 15.1 and 16.0
 // added. Go's tables are those of 15.0, tiktoken's regular expressions use 16.0.
 var laterRanges = []struct {
 	lo, hi rune
 	class  runeClass
 }{
 	{0x0897, 0x0897, combiningMark},
+	{0x1b4e, 0x1b4f, classSymbol},
+	{0x1b7f, 0x1b7f, classSymbol},
 	{0x1c89, 0x1c89, upperLetter},
 	{0x1c8a, 0x1c8a, lowerLetter},
+	{0x2427, 0x2429, classSymbol},
+	{0x2ffc, 0x2fff, classSymbol},
+	{0x31e4, 0x31e5, classSymbol},
+	{0x31ef, 0x31ef, classSymbol},
 	{0xa7cb, 0xa7cc, upperLetter},
 	{0xa7cd, 0xa7cd, lowerLetter},
 	{0xa7da, 0xa7da, upperLetter},
@@ -21,8 +27,10 @@ var laterRanges = []struct {
 	{0x10d4a, 0x10d4f, caselessLetter},
 	{0x10d50, 0x10d65, upperLetter},
 	{0x10d69, 0x10d6d, combiningMark},
+	{0x10d6e, 0x10d6e, classSymbol},
 	{0x10d6f, 0x10d6f, caselessLetter},
 	{0x10d70, 0x10d85, lowerLetter},
+	{0x10d8e, 0x10d8f, classSymbol},
 	{0x10ec2, 0x10ec4, caselessLetter},
 	{0x10efc, 0x10efc, combiningMark},
 	{0x11380, 0x11389, caselessLetter},
@@ -38,9 +46,12 @@ var laterRanges = []struct {
 	{0x113d1, 0x113d1, caselessLetter},
 	{0x113d2, 0x113d2, combiningMark},
 	{0x113d3, 0x113d3, caselessLetter},
+	{0x113d4, 0x113d5, classSymbol},
+	{0x113d7, 0x113d8, classSymbol},
 	{0x113e1, 0x113e2, combiningMark},
 	{0x116d0, 0x116e3, classNumber},
 	{0x11bc0, 0x11be0, caselessLetter},
+	{0x11be1, 0x11be1, classSymbol},
 	{0x11bf0, 0x11bf9, classNumber},
 	{0x11f5a, 0x11f5a, combiningMark},
 	{0x13460, 0x143fa, caselessLetter},
@@ -48,12 +59,26 @@ var laterRanges = []struct {
 	{0x1611e, 0x1612f, combiningMark},
 	{0x16130, 0x16139, classNumber},
 	{0x16d40, 0x16d6c, caselessLetter},
+	{0x16d6d, 0x16d6f, classSymbol},
 	{0x16d70, 0x16d79, classNumber},
 	{0x18cff, 0x18cff, caselessLetter},
+	{0x1cc00, 0x1ccef, classSymbol},
 	{0x1ccf0, 0x1ccf9, classNumber},
+	{0x1cd00, 0x1ceb3, classSymbol},
 	{0x1e5d0, 0x1e5ed, caselessLetter},
 	{0x1e5ee, 0x1e5ef, combiningMark},
 	{0x1e5f0, 0x1e5f0, caselessLetter},
 	{0x1e5f1, 0x1e5fa, classNumber},
+	{0x1e5ff, 0x1e5ff, classSymbol},
+	{0x1f8b2, 0x1f8bb, classSymbol},
+	{0x1f8c0, 0x1f8c1, classSymbol},
+	{0x1fa89, 0x1fa89, classSymbol},
+	{0x1fa8f, 0x1fa8f, classSymbol},
+	{0x1fabe, 0x1fabe, classSymbol},
+	{0x1fac6, 0x1fac6, classSymbol},
+	{0x1fadc, 0x1fadc, classSymbol},
+	{0x1fadf, 0x1fadf, classSymbol},
+	{0x1fae9, 0x1fae9, classSymbol},
+	{0x1fbcb, 0x1fbef, classSymbol},
 	{0x2ebf0, 0x2ee5d, caselessLetter},
 }

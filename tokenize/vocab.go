@@ -83,11 +83,22 @@ func readRanks(file []byte) (*tokenTexts, error) {
 // longer token the merge of two of lower rank, as in every vocabulary made by
 // byte-pair training; others are refused, for the encoder relies on it.
 func newVocab(texts *tokenTexts) (*vocab, error) {
+	v, orphans, err := newVocabWithOrphans(texts)
+	if err == nil && orphans != nil {
+		return nil, fmt.Errorf("token %d is no merge of two tokens of lower rank", orphans[0])
+	}
+	return v, err
+}
+
+// newVocabWithOrphans is newVocab, but takes tokens that are no merge of two of
+// lower rank. It returns them, and the vocabulary never encodes to them unless
+// they are looked up as a whole.
+func newVocabWithOrphans(texts *tokenTexts) (v *vocab, orphans []uint32, err error) {
 	n := texts.ids()
 	if n > maxTokens {
-		return nil, fmt.Errorf("%d tokens", n)
+		return nil, nil, fmt.Errorf("%d tokens", n)
 	}
-	v := &vocab{length: make([]uint8, n), shorter: make([]uint32, n)}
+	v = &vocab{length: make([]uint8, n), shorter: make([]uint32, n)}
 	bytes := 0
 	for id := range v.length {
 		v.length[id] = uint8(len(texts.of(uint32(id))))
@@ -96,14 +107,14 @@ func newVocab(texts *tokenTexts) (*vocab, error) {
 		}
 	}
 	if bytes != 256 {
-		return nil, errors.New("the vocabulary does not hold every byte")
+		return nil, nil, errors.New("the vocabulary does not hold every byte")
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { v.whole = newWholeTable(texts) })
-	err := v.trie.build(texts, v.shorter)
+	err = v.trie.build(texts, v.shorter)
 	wg.Wait()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	v.merges = newMergeTable(n)
 	for id := range uint32(n) {
@@ -111,11 +122,14 @@ func newVocab(texts *tokenTexts) (*vocab, error) {
 			continue
 		}
 		if !v.addMerge(id, texts.of(id)) {
-			return nil, fmt.Errorf("token %d is no merge of two tokens of lower rank", id)
+			orphans = append(orphans, id)
 		}
 	}
+	if orphans != nil {
+		v.hideOrphans()
+	}
 	v.markJoins(texts)
-	return v, nil
+	return v, orphans, nil
 }
 
 // markJoins tells, for every token, which first bytes the next token may have
@@ -148,16 +162,37 @@ func (v *vocab) markJoins(texts *tokenTexts) {
 // leaves apart.
 func (v *vocab) addMerge(id uint32, text []byte) bool {
 	for left := v.shorter[id]; left != noToken; left = v.shorter[left] {
-		if left > id {
+		if left > id || v.isOrphan(left) {
 			continue
 		}
 		right := v.exact(text[v.length[left]:])
-		if right < id && v.staysApart(left, right) {
+		if right < id && !v.isOrphan(right) && v.staysApart(left, right) {
 			v.merges.add(left, right, id)
 			return true
 		}
 	}
 	return false
+}
+
+// isOrphan reports whether no merge makes the token, which is no single byte.
+func (v *vocab) isOrphan(id uint32) bool {
+	return v.length[id] > 1 && v.merges.halves[id].left == noToken
+}
+
+// hideOrphans takes the tokens that no merge makes out of the search for the
+// longest token.
+func (v *vocab) hideOrphans() {
+	for id, shorter := range v.shorter {
+		for v.length[id] > 0 && shorter != noToken && v.isOrphan(shorter) {
+			shorter = v.shorter[shorter]
+		}
+		v.shorter[id] = shorter
+	}
+	for i := range v.trie.nodes {
+		if node := &v.trie.nodes[i]; node.token != noToken && v.isOrphan(node.token) {
+			node.token = noToken
+		}
+	}
 }
 
 // exact returns the token that is text, or noToken.

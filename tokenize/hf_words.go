@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tokenize
+
+import "bytes"
+
+// wordModel is a model over characters with what comes before it.
+type wordModel struct {
+	pre    *preTokenizer
+	pieces pieceModel
+}
+
+// pieceModel appends the ids of a piece that pre-tokenization left together.
+type pieceModel interface {
+	appendPiece(s *hfScratch, dst []uint32, piece []byte) []uint32
+}
+
+func (m *wordModel) appendText(s *hfScratch, dst []uint32, text []byte, first bool) []uint32 {
+	if !m.pre.words {
+		return m.appendWord(s, dst, text, first)
+	}
+	t := runeClasses()
+	for p := 0; p < len(text); {
+		class := t.at(text, p)
+		start := p
+		for class&classSpace == 0 {
+			if p += class.bytes(); p == len(text) {
+				break
+			}
+			class = t.at(text, p)
+		}
+		if p > start {
+			dst = m.appendWord(s, dst, text[start:p], first && start == 0)
+		}
+		if p < len(text) {
+			p += class.bytes()
+		}
+	}
+	return dst
+}
+
+// appendWord appends the ids of a text whose spaces become marks if the file
+// has Metaspace.
+func (m *wordModel) appendWord(s *hfScratch, dst []uint32, text []byte, first bool) []uint32 {
+	if !m.pre.metaspace {
+		return m.pieces.appendPiece(s, dst, text)
+	}
+	mark := m.pre.mark
+	b := s.spaced[:0]
+	if text[0] != ' ' && !bytes.HasPrefix(text, mark) && (m.pre.prepend == prependAlways || m.pre.prepend == prependFirst && first) {
+		b = append(b, mark...)
+	}
+	b = appendReplaced(b, text, spaceByte, mark)
+	s.spaced = b
+	for m.pre.atMarks && len(b) > 0 {
+		end := bytes.Index(b[1:], mark)
+		if end < 0 {
+			break
+		}
+		dst = m.pieces.appendPiece(s, dst, b[:1+end])
+		b = b[1+end:]
+	}
+	return m.pieces.appendPiece(s, dst, b)
+}
+
+var spaceByte = []byte(" ")
+
+// appendReplaced appends text with each old, from the left, replaced by new.
+func appendReplaced(dst, text, old, new []byte) []byte {
+	for {
+		i := bytes.Index(text, old)
+		if i < 0 {
+			return append(dst, text...)
+		}
+		dst = append(append(dst, text[:i]...), new...)
+		text = text[i+len(old):]
+	}
+}
