@@ -15,6 +15,7 @@ type indexState struct {
 // is not freed yet.
 type poolIndex struct {
 	Pool      string          `json:"pool"`
+	Tokenizer string          `json:"tokenizer"`    // its kind and what it needs
 	BlockSize int             `json:"block_size"`   // tokens
 	Cache     int64           `json:"cache_tokens"` // of each upstream
 	Nodes     int             `json:"nodes"`
@@ -54,6 +55,7 @@ func showIndex(_ http.ResponseWriter, r *http.Request) (any, error) {
 		size := v.pool.index.Size()
 		pi := poolIndex{
 			Pool:      v.pool.name,
+			Tokenizer: v.params.tokenizer,
 			BlockSize: v.params.blockSize,
 			Cache:     v.params.cacheTokens,
 			Nodes:     size.Nodes,

@@ -96,7 +96,7 @@ func (a *App) Start() error {
 		a.logger.Info("routing by token load",
 			zap.String("pool", name),
 			zap.Int("handlers", len(use.handler)),
-			zap.String("tokenizer", use.params.encoding),
+			zap.String("tokenizer", use.params.tokenizer),
 			zap.Int("block_size", use.params.blockSize),
 			zap.Int64("cache_tokens", use.params.cacheTokens))
 	}

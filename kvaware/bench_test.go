@@ -20,21 +20,20 @@ import (
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/choose"
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/ledger"
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/proxytest"
-	"github.com/kvaware/caddy-kvaware/tokenize"
 )
 
 // benchPolicy is a policy outside of any Caddy, over n upstreams.
 func benchPolicy(b *testing.B, n int) (*Policy, reverseproxy.UpstreamPool) {
 	b.Helper()
-	enc, err := tokenize.LoadEncoding(DefaultEncoding)
+	tokens, err := new(Tokenizer).provision(caddy.NewReplacer())
 	if err != nil {
 		b.Fatal(err)
 	}
-	params := poolParams{encoding: DefaultEncoding, blockSize: DefaultBlockSize, cacheTokens: DefaultCacheTokens, maxBuffered: DefaultMaxBuffered, tokenCache: DefaultTokenCache}
+	params := poolParams{tokenizer: tokens.described, blockSize: DefaultBlockSize, cacheTokens: DefaultCacheTokens, maxBuffered: DefaultMaxBuffered, tokenCache: DefaultTokenCache}
 	p := &Policy{
 		MaxBody: DefaultMaxBody, BlockSize: DefaultBlockSize,
 		weights: choose.Weights{Prefill: 1, Decode: 1},
-		encoder: enc, params: params, logger: zap.NewNop(),
+		tokens:  tokens, params: params, logger: zap.NewNop(),
 		pool:  newPool("bench", params, time.Now),
 		proxy: new(reverseproxy.Handler),
 	}
@@ -101,6 +100,7 @@ func BenchmarkChoose(b *testing.B) {
 					rt := &routing{policy: p, reuses: true, keeps: true, namespace: 1, stop: func() bool { return true }}
 					rt.chains = append(rt.chainSpace[:0], chain)
 					rt.prompt[0].Tokens = tokens
+					rt.counted, rt.ratio = []int{tokens}, 1
 					rt.demand = ledger.Demand{Prompts: rt.prompt[:], Choices: 1, Expected: -1, Stream: true}
 					if rt.choose(pool, r, nil, repl) == nil {
 						b.Fatal("nothing chosen")

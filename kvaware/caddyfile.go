@@ -18,11 +18,12 @@ import (
 //
 //	lb_policy kv_aware {
 //		# tokens and the index
-//		tokenizer    tiktoken <encoding>
+//		tokenizer    auto | tiktoken <encoding> | hf <tokenizer.json> | estimate
 //		block_size   <tokens>
 //		cache_tokens <tokens>
 //		token_cache  <size>
 //		pool         <name>
+//		isolate_by   <placeholder>
 //
 //		# request bodies
 //		max_body     <size>
@@ -48,6 +49,7 @@ func (p *Policy) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		kvcaddyfile.Option{Name: "cache_tokens", Read: kvcaddyfile.Int(&p.CacheTokens, 1, math.MaxInt64)},
 		kvcaddyfile.Option{Name: "token_cache", Read: kvcaddyfile.Size(&p.TokenCache, 1)},
 		kvcaddyfile.Option{Name: "pool", Read: kvcaddyfile.String(&p.Pool)},
+		kvcaddyfile.Option{Name: "isolate_by", Read: kvcaddyfile.String(&p.IsolateBy)},
 		kvcaddyfile.Option{Name: "max_body", Read: kvcaddyfile.Size(&p.MaxBody, 1)},
 		kvcaddyfile.Option{Name: "max_buffered", Read: kvcaddyfile.Size(&p.MaxBuffered, 1)},
 		kvcaddyfile.Option{Name: "weights", Read: kvcaddyfile.Sub(
@@ -61,17 +63,37 @@ func (p *Policy) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	)
 }
 
-// readTokenizer reads `tokenizer tiktoken <encoding>`.
+// readTokenizer reads `tokenizer auto`, `tokenizer tiktoken <encoding>`,
+// `tokenizer hf <file>` or `tokenizer estimate`.
 func (p *Policy) readTokenizer(d *caddyfile.Dispenser, name string) error {
+	const forms = "`auto`, `tiktoken <encoding>`, `hf <tokenizer.json>` or `estimate`"
 	args := d.RemainingArgs()
-	if len(args) != 2 || args[0] != "tiktoken" {
-		return d.Errf("%s takes `tiktoken` and an encoding, such as: %s tiktoken %s", name, name, DefaultEncoding)
+	if len(args) == 0 {
+		return d.Errf("%s has no value: expecting %s", name, forms)
 	}
-	encoding := args[1]
-	if known := tokenize.Encodings(); !slices.Contains(known, encoding) && !strings.Contains(encoding, "{") {
-		return d.Errf("%s: no encoding %q: expecting one of %s", name, encoding, strings.Join(known, ", "))
+	t := &Tokenizer{Kind: args[0]}
+	wants := 1
+	switch t.Kind {
+	case tokenizerAuto, tokenizerEstimate:
+	case tokenizerTiktoken:
+		known := tokenize.Encodings()
+		if wants = 2; len(args) == wants {
+			t.Encoding = args[1]
+			if !slices.Contains(known, t.Encoding) && !strings.Contains(t.Encoding, "{") {
+				return d.Errf("%s: no encoding %q: expecting one of %s", name, t.Encoding, strings.Join(known, ", "))
+			}
+		}
+	case tokenizerHF:
+		if wants = 2; len(args) == wants {
+			t.File = args[1]
+		}
+	default:
+		return d.Errf("%s: bad value %q: expecting %s", name, args[0], forms)
 	}
-	p.Tokenizer = &Tokenizer{Encoding: encoding}
+	if len(args) != wants {
+		return d.Errf("%s takes %s: %d values are given", name, forms, len(args))
+	}
+	p.Tokenizer = t
 	return nil
 }
 

@@ -19,7 +19,11 @@ type explanation struct {
 	API    string `json:"api"`
 	Reason string `json:"reason"` // load, or affinity when it continues an upstream's response
 
-	PromptTokens int64 `json:"prompt_tokens"` // all prompts together
+	// What the text was encoded with, and by how much its counts are corrected.
+	Tokenizer  string  `json:"tokenizer"`
+	TokenRatio float64 `json:"token_ratio"`
+
+	PromptTokens int64 `json:"prompt_tokens"` // all prompts together, as corrected
 	Prompts      int   `json:"prompts"`
 	Sequences    int   `json:"sequences"`
 	// Output tokens expected of each sequence; null if nothing tells.
@@ -59,11 +63,11 @@ type explainedUpstream struct {
 	Cost           float64 `json:"cost"`
 }
 
-// explain answers POST /kv_aware/explain[?pool=][&path=][&limit=] with what
+// explain answers POST /kv_aware/explain[?pool=][&path=][&tenant=][&limit=] with what
 // would be chosen for the request in the body, sorted by what it would cost each
 // upstream. Path is where the request would be sent, and tells its API; without
 // it, the body's shape does. Without pool it asks the pool without a name, or
-// the only one.
+// the only one. Tenant is what isolate_by would say.
 //
 // Nothing is charged, pinned or counted. The choice is that of the handler which
 // named the pool first, over all upstreams of the pool: which of them other
@@ -106,6 +110,9 @@ func explain(_ http.ResponseWriter, r *http.Request) (answer any, err error) {
 	}
 
 	rt := &routing{policy: p}
+	if p.IsolateBy != "" {
+		rt.tenant = hashTenant(query.Get("tenant"))
+	}
 	e := explanation{Pool: v.pool.name, BlockSize: p.BlockSize}
 	if err := e.read(rt, query, body.bytes()); err != nil {
 		return nil, err
@@ -167,6 +174,10 @@ func (e *explanation) read(rt *routing, query url.Values, body []byte) error {
 		}
 		e.describe(req)
 		e.ReusesCache = rt.reuses
+		e.Tokenizer, e.TokenRatio = rt.policy.tokens.name(req.Model), rt.ratio
+		for i := range rt.demand.Prompts {
+			e.PromptTokens += int64(rt.demand.Prompts[i].Tokens)
+		}
 		return nil
 	}
 	return first
@@ -177,7 +188,6 @@ func (e *explanation) describe(req *tokenize.Request) {
 	e.Prompts = len(req.Prompts)
 	e.Sequences = req.Sequences()
 	for i := range req.Prompts {
-		e.PromptTokens += int64(req.Prompts[i].Tokens)
 		e.Blocks += len(req.Prompts[i].Blocks)
 	}
 	if n := req.MaxOutput; n >= 0 {

@@ -301,7 +301,7 @@ func TestAPanicWhileExplainingIsAnsweredAndCounted(t *testing.T) {
 	whole := pl.explainer
 	broken := &Policy{
 		MaxBody: whole.MaxBody, BlockSize: whole.BlockSize, pool: pl, params: whole.params,
-		logger: whole.logger, encoder: panickingEncoder{secret},
+		logger: whole.logger, tokens: &tokens{fixed: panickingEncoder{secret}},
 	}
 	pl.explainer = broken
 	pl.mu.Unlock()

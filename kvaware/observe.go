@@ -137,6 +137,7 @@ func (b *observedBody) conclude(clean bool) (failed bool) {
 	if sum.Counted && sum.Streamed {
 		a.upstream.load.LearnTokensPerDelta(sum.Generated, sum.Deltas)
 	}
+	a.routing.learn(sum.PromptTokens)
 	switch sum.Engine {
 	case stream.EngineUnknown:
 	case stream.EngineVLLM, stream.EngineSGLang:

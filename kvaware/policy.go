@@ -14,7 +14,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/choose"
-	"github.com/kvaware/caddy-kvaware/tokenize"
 )
 
 func init() {
@@ -23,7 +22,6 @@ func init() {
 
 // The defaults of the options.
 const (
-	DefaultEncoding    = "o200k_base"
 	DefaultBlockSize   = 16
 	DefaultCacheTokens = 400_000
 	DefaultMaxBody     = 16 << 20
@@ -49,7 +47,8 @@ const (
 // `{http.reverse_proxy.kv_aware.load}` | Token load of that upstream with the request, when it was chosen
 // `{http.reverse_proxy.kv_aware.reason}` | Why it was chosen: `load`, `affinity`, `fallback`, or `no_tokens:` and why no prompt was read
 type Policy struct {
-	// How prompts become tokens. Default: `o200k_base` of tiktoken.
+	// How prompts become tokens. Belongs to the pool. Default: `auto`, the
+	// encoding that a request's model is known to use, else a stand-in.
 	Tokenizer *Tokenizer `json:"tokenizer,omitempty"`
 
 	// Tokens in a KV block. Engines share prefixes in whole blocks only, so this
@@ -90,6 +89,13 @@ type Policy struct {
 	// Default: the pool without a name.
 	Pool string `json:"pool,omitempty"`
 
+	// What tells tenants apart, as a placeholder such as
+	// `{http.request.header.X-Tenant}` (in a Caddyfile, `{header.X-Tenant}`):
+	// prompts of different values are never taken for cached by each other's.
+	// It parts what this policy believes, not what engines share: without the
+	// engine's own `cache_salt` it is no security boundary. Default: none.
+	IsolateBy string `json:"isolate_by,omitempty"`
+
 	// The policy for requests that carry no prompt. The request is charged to
 	// the upstream it chooses. Default: the fewest running sequences, then the
 	// least token load, then at random.
@@ -104,22 +110,12 @@ type Policy struct {
 
 	fallback reverseproxy.Selector
 	weights  choose.Weights
-	encoder  tokenize.Encoder
-	cached   atomic.Pointer[cachedEncoder] // encoder with the pool's present cache
+	tokens   *tokens
 	pool     *pool
 	proxy    *reverseproxy.Handler // whose list of static upstreams is known
 	params   poolParams
 	logger   *zap.Logger
 	static   atomic.Pointer[resolvedPool] // the last list of upstreams, resolved
-}
-
-// Tokenizer says how prompts become tokens.
-type Tokenizer struct {
-	// The tiktoken encoding: `cl100k_base`, `o200k_base`, `p50k_base` or
-	// `r50k_base`. It need not be the engine's own: what counts is that equal
-	// prompts give equal tokens, and about as many of them. Default:
-	// `o200k_base`.
-	Encoding string `json:"encoding,omitempty"`
 }
 
 // Weights are the weights of the token load
@@ -152,11 +148,6 @@ func (p *Policy) Provision(ctx caddy.Context) error {
 	if err := p.resolveOptions(); err != nil {
 		return err
 	}
-	encoder, err := tokenize.LoadEncoding(p.Tokenizer.Encoding)
-	if err != nil {
-		return fmt.Errorf("tokenizer: %w", err)
-	}
-	p.encoder = encoder
 
 	if p.FallbackRaw != nil {
 		mod, err := ctx.LoadModule(p, "FallbackRaw")
@@ -187,9 +178,9 @@ func (p *Policy) resolveOptions() error {
 	if p.Tokenizer == nil {
 		p.Tokenizer = new(Tokenizer)
 	}
-	p.Tokenizer.Encoding = repl.ReplaceKnown(p.Tokenizer.Encoding, "")
-	if p.Tokenizer.Encoding == "" {
-		p.Tokenizer.Encoding = DefaultEncoding
+	var err error
+	if p.tokens, err = p.Tokenizer.provision(repl); err != nil {
+		return fmt.Errorf("tokenizer: %w", err)
 	}
 	setDefault(&p.BlockSize, DefaultBlockSize)
 	setDefault(&p.CacheTokens, DefaultCacheTokens)
@@ -202,7 +193,7 @@ func (p *Policy) resolveOptions() error {
 		Request: valueOr(p.Weights.Request, 0),
 	}
 	p.params = poolParams{
-		encoding:    p.Tokenizer.Encoding,
+		tokenizer:   p.tokens.described,
 		blockSize:   p.BlockSize,
 		cacheTokens: p.CacheTokens,
 		maxBuffered: p.MaxBuffered,
@@ -248,24 +239,6 @@ func (p *Policy) Cleanup() error {
 		p.pool.release()
 	}
 	return nil
-}
-
-// cachedEncoder is an encoder that remembers in a cache.
-type cachedEncoder struct {
-	cache   *tokenize.Cache
-	encoder tokenize.Encoder
-}
-
-// remembering gives the encoder with the pool's cache, which a reload may have
-// replaced.
-func (p *Policy) remembering() tokenize.Encoder {
-	cache := p.pool.tokens.Load()
-	c := p.cached.Load()
-	if c == nil || c.cache != cache {
-		c = &cachedEncoder{cache, cache.Encoder(p.encoder)}
-		p.cached.Store(c)
-	}
-	return c.encoder
 }
 
 func setDefault[T int | int64](field *T, def T) {

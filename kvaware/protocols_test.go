@@ -176,7 +176,11 @@ func TestAClientOfAnyHTTPVersionThatLeavesGivesEverythingBack(t *testing.T) {
 			req.Body, req.ContentLength = body, 100_000
 			failed := make(chan error)
 			go func() {
-				_, err := client.Do(req)
+				res, err := client.Do(req)
+				if err == nil && res.StatusCode >= 400 {
+					// The proxy may notice first, and say so before the client is gone.
+					err = fmt.Errorf("status %d", res.StatusCode)
+				}
 				failed <- err
 			}()
 			if _, err := sending.Write(make([]byte, 50_000)); err != nil {

@@ -5,6 +5,8 @@ package kvaware
 import (
 	"context"
 	"errors"
+	"hash/maphash"
+	"math"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -32,8 +34,17 @@ type routing struct {
 	chains     [][]uint64
 	chainSpace [1][]uint64
 	namespace  uint64
-	reuses     bool // the engine may take prompt tokens from its cache
-	keeps      bool // the prompt stays in the engine's cache
+	tenant     uint64 // keyed hash of what isolate_by says, part of the namespace
+	// counted are the prompts' tokens by our own count, which the blocks are made
+	// of; the demand has them as the engine would count, ratio times as many.
+	counted      []int
+	countedSpace [1]int
+	ratio        float64
+	ratioKey     tokenize.RatioKey
+	teaches      bool // the engine's count of the prompts can be learnt from
+
+	reuses bool // the engine may take prompt tokens from its cache
+	keeps  bool // the prompt stays in the engine's cache
 
 	reason   string // why the request is routed as it is
 	streamed bool   // the client asked for a stream
@@ -68,9 +79,24 @@ func (p *Policy) newRouting(r *http.Request, repl *caddy.Replacer) *routing {
 		*r = *r.WithContext(context.WithValue(r.Context(), routingKey{p}, rt))
 	}()
 	rt.response = p.namedResponse(r)
+	rt.tenant = p.tenant(repl)
 	rt.read(r)
 	return rt
 }
+
+// tenantSeed keys the hashes of tenants, which are compared within the process
+// only.
+var tenantSeed = maphash.MakeSeed()
+
+// tenant gives the hash of what isolate_by says of a request, 0 without it.
+func (p *Policy) tenant(repl *caddy.Replacer) uint64 {
+	if p.IsolateBy == "" || repl == nil {
+		return 0
+	}
+	return hashTenant(repl.ReplaceAll(p.IsolateBy, ""))
+}
+
+func hashTenant(name string) uint64 { return maphash.String(tenantSeed, name) }
 
 // read finds the prompt of a request, or the reason why it is routed without.
 func (rt *routing) read(r *http.Request) {
@@ -120,8 +146,13 @@ func (rt *routing) tokenize(r *http.Request, kind tokenize.Kind) {
 
 // demandOf takes over what a request that could be read asks for.
 func (rt *routing) demandOf(rd *tokenize.Reader, req *tokenize.Request) {
-	rd.Chain(req, rt.policy.remembering(), rt.policy.BlockSize)
-	rt.namespace = req.Namespace
+	p := rt.policy
+	rd.Chain(req, p.pool.tokens.Load().Encoder(p.tokens.encoder(req.Model)), p.BlockSize)
+	rt.namespace = req.Namespace ^ rt.tenant
+	rt.ratioKey = tokenize.RatioKey{Model: req.Namespace, Script: rd.Script()}
+	rt.ratio = p.pool.ratios.Ratio(rt.ratioKey)
+	// Media count by a guess, and what is only named does not count at all.
+	rt.teaches = req.WholePrompt && req.Images+req.Audio+req.Video+req.Files == 0
 	rt.reuses = !req.NoReuse && !req.Pooling
 	rt.keeps = !req.Pooling
 	rt.observed = true
@@ -132,15 +163,37 @@ func (rt *routing) demandOf(rd *tokenize.Reader, req *tokenize.Request) {
 		Stream:   req.Stream,
 		Pooling:  req.Pooling,
 	}
-	rt.chains = rt.chainSpace[:0]
+	rt.chains, rt.counted = rt.chainSpace[:0], rt.countedSpace[:0]
 	for i := range req.Prompts {
-		rt.demand.Prompts = append(rt.demand.Prompts, ledger.Prompt{Tokens: req.Prompts[i].Tokens})
+		n := req.Prompts[i].Tokens
+		rt.counted = append(rt.counted, n)
+		rt.demand.Prompts = append(rt.demand.Prompts, ledger.Prompt{Tokens: rt.corrected(n)})
 		// Matching and pinning go on under the ledger's lock, so a batch of many
 		// prompts is only known by its first ones; the rest counts as uncached.
 		if i < maxMatchedPrompts {
 			rt.chains = append(rt.chains, append([]uint64(nil), req.Prompts[i].Blocks...))
 		}
 	}
+}
+
+// corrected turns a count of ours into what the engine would count.
+func (rt *routing) corrected(tokens int) int {
+	if rt.ratio == 1 {
+		return tokens
+	}
+	return int(math.Round(float64(tokens) * rt.ratio))
+}
+
+// learn takes in how many tokens the engine counted in all prompts together.
+func (rt *routing) learn(reported int) {
+	if !rt.teaches || reported <= 0 {
+		return
+	}
+	sum := 0
+	for _, n := range rt.counted {
+		sum += n
+	}
+	rt.policy.pool.ratios.Learn(rt.ratioKey, sum, reported)
 }
 
 // maxMatchedPrompts bounds the prompts of one request that the index sees.

@@ -274,8 +274,8 @@ func (rt *routing) match(c *candidates, prompt int) []int32 {
 // to have something to sample from.
 func (rt *routing) cachedTokens(prompt int, blocks int32) int {
 	size := rt.policy.params.blockSize
-	n := rt.demand.Prompts[prompt].Tokens
-	return max(0, min(int(blocks)*size, n-1)/size*size)
+	n := rt.counted[prompt]
+	return rt.corrected(max(0, min(int(blocks)*size, n-1)/size*size))
 }
 
 // charge tells the ledger what of the prompts is cached at candidate i, and

@@ -28,7 +28,7 @@ const upstreamExpiry = time.Hour
 
 // poolParams are the parameters that belong to a pool and not to a handler.
 type poolParams struct {
-	encoding    string
+	tokenizer   string // what Tokenizer.provision calls it
 	blockSize   int
 	cacheTokens int64
 	maxBuffered int64
@@ -42,7 +42,7 @@ func (p poolParams) difference(q poolParams) (option, ours, theirs string) {
 		option string
 		a, b   any
 	}{
-		{"tokenizer", p.encoding, q.encoding},
+		{"tokenizer", p.tokenizer, q.tokenizer},
 		{"block_size", p.blockSize, q.blockSize},
 		{"cache_tokens", p.cacheTokens, q.cacheTokens},
 		{"max_buffered", p.maxBuffered, q.maxBuffered},
@@ -73,6 +73,8 @@ type pool struct {
 	// tokens remembers how prompts were encoded. It is replaced when a
 	// configuration gives it another size.
 	tokens atomic.Pointer[tokenize.Cache]
+	// ratios is what is learnt of how far counts are from the engines' own.
+	ratios *tokenize.Ratios
 
 	mu        sync.RWMutex
 	params    poolParams
@@ -116,6 +118,7 @@ func newPool(name string, params poolParams, now func() time.Time) *pool {
 		ledger:    ledger.New(ledger.Options{Now: monotonic(now)}),
 		index:     prefix.New(),
 		metrics:   newPoolMetrics(),
+		ratios:    tokenize.NewRatios(),
 		now:       now,
 		params:    params,
 		byAddress: make(map[string]*upstream),
@@ -167,7 +170,7 @@ func (pl *pool) configure(params poolParams, dials []string, explainer *Policy) 
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	// Chains of another block size or tokenizer match nothing that is held.
-	stale := params.blockSize != pl.params.blockSize || params.encoding != pl.params.encoding
+	stale := params.blockSize != pl.params.blockSize || params.tokenizer != pl.params.tokenizer
 	for _, u := range pl.byAddress {
 		u.listed = listed[u]
 		if stale {

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kvaware
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/kvaware/caddy-kvaware/tokenize"
+)
+
+// Tokenizer says how prompts become tokens. It need not be the engines' own:
+// what counts is that equal prompts give equal tokens. How far its counts are
+// from what responses report is learnt for each model, and corrected.
+type Tokenizer struct {
+	// The kind of tokenizer:
+	//
+	// - `auto`: the tiktoken encoding that a request's model is known to use,
+	//   `o200k_base` for all others.
+	// - `tiktoken`: the encoding named by `encoding`.
+	// - `hf`: the Hugging Face tokenizer.json at `file`. One that is not
+	//   understood to the letter is refused.
+	// - `estimate`: no vocabulary at all; text is cut into pieces of about one
+	//   token. A few times as fast, and counts within a tenth for most text.
+	//
+	// Default: `tiktoken` if an encoding is given, `hf` if a file is, else `auto`.
+	Kind string `json:"kind,omitempty"`
+
+	// The tiktoken encoding: `cl100k_base`, `o200k_base`, `p50k_base` or
+	// `r50k_base`. Only for `tiktoken`.
+	Encoding string `json:"encoding,omitempty"`
+
+	// Path of a tokenizer.json. It is read when the configuration is loaded, and
+	// shared by all that name a file of the same content. Only for `hf`.
+	File string `json:"file,omitempty"`
+}
+
+// The kinds of tokenizers.
+const (
+	tokenizerAuto     = "auto"
+	tokenizerTiktoken = "tiktoken"
+	tokenizerHF       = "hf"
+	tokenizerEstimate = "estimate"
+)
+
+// standInEncoding is what auto takes for models of which nothing is known.
+const standInEncoding = "o200k_base"
+
+// estimateSecret keys the ids of estimates, which are compared within the
+// process only.
+var estimateSecret = rand.Uint64()
+
+// tokens is what a policy turns text into tokens with.
+type tokens struct {
+	described string           // kind and what it needs, for the log and the admin API
+	fixed     tokenize.Encoder // nil: by the request's model
+}
+
+// provision fills in defaults and loads what is named.
+func (t *Tokenizer) provision(repl *caddy.Replacer) (*tokens, error) {
+	t.Kind = repl.ReplaceKnown(t.Kind, "")
+	t.Encoding = repl.ReplaceKnown(t.Encoding, "")
+	t.File = repl.ReplaceKnown(t.File, "")
+	if t.Kind == "" {
+		switch {
+		case t.Encoding != "":
+			t.Kind = tokenizerTiktoken
+		case t.File != "":
+			t.Kind = tokenizerHF
+		default:
+			t.Kind = tokenizerAuto
+		}
+	}
+	if t.Encoding != "" && t.Kind != tokenizerTiktoken {
+		return nil, fmt.Errorf("encoding %q belongs to kind %s, and the kind is %s", t.Encoding, tokenizerTiktoken, t.Kind)
+	}
+	if t.File != "" && t.Kind != tokenizerHF {
+		return nil, fmt.Errorf("file %q belongs to kind %s, and the kind is %s", t.File, tokenizerHF, t.Kind)
+	}
+	switch t.Kind {
+	case tokenizerAuto:
+		return &tokens{described: tokenizerAuto}, onDemand[standInEncoding].load(standInEncoding)
+	case tokenizerTiktoken:
+		encoding, err := tokenize.LoadEncoding(t.Encoding)
+		if err != nil {
+			return nil, err
+		}
+		return &tokens{tokenizerTiktoken + " " + t.Encoding, encoding}, nil
+	case tokenizerHF:
+		if t.File == "" {
+			return nil, fmt.Errorf("kind %s needs the path of a tokenizer.json in file", tokenizerHF)
+		}
+		tokenizer, err := tokenize.LoadHF(t.File)
+		if err != nil {
+			return nil, err
+		}
+		return &tokens{tokenizerHF + " " + t.File, tokenizer}, nil
+	case tokenizerEstimate:
+		return &tokens{tokenizerEstimate, tokenize.NewEstimate(estimateSecret)}, nil
+	}
+	return nil, fmt.Errorf("unknown kind %q: expecting one of %s", t.Kind,
+		strings.Join([]string{tokenizerAuto, tokenizerTiktoken, tokenizerHF, tokenizerEstimate}, ", "))
+}
+
+// encoder gives what the text of a request for that model is encoded with.
+func (t *tokens) encoder(model string) tokenize.Encoder {
+	if t.fixed != nil {
+		return t.fixed
+	}
+	name, _ := tokenize.EncodingForModel(model)
+	wanted := onDemand[name]
+	if e := wanted.ready.Load(); e != nil {
+		return e
+	}
+	if wanted.begun.CompareAndSwap(false, true) {
+		go func() { _ = wanted.load(name) }()
+	}
+	return onDemand[standInEncoding].ready.Load()
+}
+
+// name says what the text of a request for that model is encoded with.
+func (t *tokens) name(model string) string {
+	if e, ok := t.encoder(model).(*tokenize.Encoding); ok && t.fixed == nil {
+		return t.described + " (" + e.Name() + ")"
+	}
+	return t.described
+}
+
+// lazyEncoding is an encoding that auto may ask for. Loading one takes a tenth
+// of a second, which no request waits for: it is loaded beside them, and the
+// stand-in serves until it is there.
+type lazyEncoding struct {
+	begun atomic.Bool
+	ready atomic.Pointer[tokenize.Encoding]
+}
+
+// onDemand are the encodings by name.
+var onDemand = func() map[string]*lazyEncoding {
+	all := make(map[string]*lazyEncoding)
+	for _, name := range tokenize.Encodings() {
+		all[name] = new(lazyEncoding)
+	}
+	return all
+}()
+
+func (l *lazyEncoding) load(name string) error {
+	e, err := tokenize.LoadEncoding(name)
+	if err == nil {
+		l.ready.Store(e)
+	}
+	return err
+}
