@@ -131,8 +131,18 @@ func TestEncodingIntoRoomAllocatesNothing(t *testing.T) {
 	text := slices.Concat(corpus(t, "english.txt"), corpus(t, "cjk.txt"), bytes.Repeat([]byte("-"), 3000))
 	eachEncoding(t, func(t *testing.T, e *Encoding) {
 		ids := e.Append(nil, text)
-		if n := testing.AllocsPerRun(20, func() { ids = e.Append(ids[:0], text) }); n >= 1 {
+		if n := leastAllocs(func() { ids = e.Append(ids[:0], text) }); n >= 1 {
 			t.Errorf("%v allocations", n)
 		}
 	})
+}
+
+// leastAllocs gives the allocations of f at the best of a few tries: a garbage
+// collection in between empties the pools that f takes its memory from.
+func leastAllocs(f func()) float64 {
+	least := testing.AllocsPerRun(20, f)
+	for range 4 {
+		least = min(least, testing.AllocsPerRun(20, f))
+	}
+	return least
 }

@@ -189,7 +189,8 @@ func (known *knownPiece) remember(lo, hi uint64, n int, ids []uint32) {
 // encode appends the ids of a piece that is not remembered.
 func (m *merger) encode(k *mergeScratch, dst []uint32, text []byte) []uint32 {
 	if m.late != nil {
-		if dst, ok := m.late.append(dst, text); ok {
+		var whole bool
+		if dst, whole = m.late.append(dst, text); whole {
 			return dst
 		}
 	}

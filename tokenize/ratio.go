@@ -18,8 +18,10 @@ const (
 	// maxRatios bounds how many keys are known at a time; each takes about 100
 	// bytes.
 	maxRatios = 1024
-	// evictionSample is how many of them are looked at to find one to give up.
+	// evictionSample is how many of them are looked at to find one to give up, and
+	// evictionMost how many if all of those are of use.
 	evictionSample = 8
+	evictionMost   = 64
 
 	// ratioLeastCounted is the shortest prompt, in counted tokens, that is learnt
 	// from. In shorter ones the chat template, which counts only guess at,
@@ -152,17 +154,18 @@ func (r *Ratios) add(key RatioKey) *ratio {
 // random place: the one used longest ago, but first one that has too few reports
 // to be of use. So names made up by clients push out each other. r.mu is held.
 func (r *Ratios) evict() {
+	const ofUse = 1 << 63
 	var victim RatioKey
 	least, seen := uint64(math.MaxUint64), 0
 	for key, k := range r.known {
 		used := k.used.Load()
 		if k.load() != 1 {
-			used |= 1 << 63
+			used |= ofUse
 		}
 		if used < least {
 			victim, least = key, used
 		}
-		if seen++; seen == evictionSample {
+		if seen++; seen >= evictionSample && least < ofUse || seen == evictionMost {
 			break
 		}
 	}

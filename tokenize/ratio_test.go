@@ -133,7 +133,6 @@ func TestNamesMadeUpByClientsPushOutEachOther(t *testing.T) {
 			lost++
 		}
 	}
-	// All of the few looked at are learnt ones once in a hundred million times.
 	if lost > 1 {
 		t.Errorf("%d of %d models forgotten", lost, real)
 	}
