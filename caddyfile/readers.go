@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -60,9 +61,6 @@ func Flag(dst *bool) Reader {
 // Int reads a whole number within [least, most].
 func Int[T ~int | ~int64](dst *T, least, most T) Reader {
 	want := fmt.Sprintf("a whole number from %d to %d", least, most)
-	if int64(most) >= math.MaxInt32 {
-		want = fmt.Sprintf("a whole number of at least %d", least)
-	}
 	return func(d *caddyfile.Dispenser, name string) error {
 		value, err := argument(d, name, want)
 		if err != nil {
@@ -96,25 +94,26 @@ func Float(dst **float64, least float64) Reader {
 	}
 }
 
-// Size reads a number of bytes of at least the given one, with or without a
-// unit (16MiB, 1GB, 65536).
-func Size[T ~int | ~int64](dst *T, least T) Reader {
-	want := "a size such as 16MiB"
-	if least > 1 {
-		want += fmt.Sprintf(" of at least %d bytes", least)
-	}
+// Size reads a number of bytes within [least, most], with or without a unit
+// (16MiB, 1GB, 65536).
+func Size[T ~int | ~int64](dst *T, least, most T) Reader {
+	want := fmt.Sprintf("a size from %s to %s, such as 16MiB", sized(least), sized(most))
 	return func(d *caddyfile.Dispenser, name string) error {
 		value, err := argument(d, name, want)
 		if err != nil {
 			return err
 		}
 		n, err := humanize.ParseBytes(value)
-		if err != nil || n > math.MaxInt64 || int64(n) < int64(least) || int64(T(n)) != int64(n) {
+		if err != nil || n > math.MaxInt64 || int64(n) < int64(least) || int64(n) > int64(most) {
 			return bad(d, name, value, want)
 		}
 		*dst = T(n)
 		return nil
 	}
+}
+
+func sized[T ~int | ~int64](n T) string {
+	return strings.ReplaceAll(strings.Replace(humanize.IBytes(uint64(n)), ".0", "", 1), " ", "")
 }
 
 // Duration reads a duration of at least the given one (30s, 5m, 1d).

@@ -131,7 +131,7 @@ type upstreamState struct {
 	PromptTokensTotal    int64   `json:"prompt_tokens_total"`
 	CachedTokensTotal    int64   `json:"cached_tokens_total"`
 	GeneratedTokensTotal int64   `json:"generated_tokens_total"`
-	RequestsTotal        int64   `json:"requests_total"`
+	AttemptsTotal        int64   `json:"attempts_total"`
 	FailuresTotal        int64   `json:"failures_total"`
 	BusyTotal            int64   `json:"busy_total"`
 	FailureScore         float64 `json:"failure_score"`
@@ -191,7 +191,7 @@ func (v *poolView) describe(u viewedUpstream, s ledger.Snapshot, held prefix.Sta
 		PromptTokensTotal:    s.PromptTokens,
 		CachedTokensTotal:    s.CachedTokens,
 		GeneratedTokensTotal: s.GeneratedTokens,
-		RequestsTotal:        s.Requests,
+		AttemptsTotal:        s.Requests,
 		FailuresTotal:        s.Failures,
 		BusyTotal:            s.Busy,
 		FailureScore:         s.FailureScore,

@@ -75,10 +75,10 @@ func TestUpstreamsAreShownByPoolAndAddressWithTheAddressFirst(t *testing.T) {
 		t.Errorf("not sorted by pool and address: %s", text)
 	}
 	served := states[0]
-	if served.RequestsTotal == 0 {
+	if served.AttemptsTotal == 0 {
 		served = states[1]
 	}
-	if served.RequestsTotal != 2 || served.GeneratedTokensTotal != 6 || served.PromptTokensTotal < 200 {
+	if served.AttemptsTotal != 2 || served.GeneratedTokensTotal != 6 || served.PromptTokensTotal < 200 {
 		t.Errorf("totals of two requests: %+v", served)
 	}
 	if served.CachedTokens < 90 || served.CachedTokensTotal < 90 || served.HitRate <= 0.4 || served.HitRate >= 0.5 {

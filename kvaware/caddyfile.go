@@ -3,7 +3,6 @@
 package kvaware
 
 import (
-	"math"
 	"slices"
 	"strings"
 
@@ -45,13 +44,13 @@ func (p *Policy) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // consume policy name
 	return kvcaddyfile.Block(d,
 		kvcaddyfile.Option{Name: "tokenizer", Read: p.readTokenizer},
-		kvcaddyfile.Option{Name: "block_size", Read: kvcaddyfile.Int(&p.BlockSize, 1, 4096)},
-		kvcaddyfile.Option{Name: "cache_tokens", Read: kvcaddyfile.Int(&p.CacheTokens, 1, math.MaxInt64)},
-		kvcaddyfile.Option{Name: "token_cache", Read: kvcaddyfile.Size(&p.TokenCache, 1)},
+		kvcaddyfile.Option{Name: "block_size", Read: kvcaddyfile.Int(&p.BlockSize, 1, maxBlockSize)},
+		kvcaddyfile.Option{Name: "cache_tokens", Read: kvcaddyfile.Int(&p.CacheTokens, 1, maxCacheTokens)},
+		kvcaddyfile.Option{Name: "token_cache", Read: kvcaddyfile.Size(&p.TokenCache, 1, maxMemory)},
 		kvcaddyfile.Option{Name: "pool", Read: kvcaddyfile.String(&p.Pool)},
 		kvcaddyfile.Option{Name: "isolate_by", Read: kvcaddyfile.String(&p.IsolateBy)},
-		kvcaddyfile.Option{Name: "max_body", Read: kvcaddyfile.Size(&p.MaxBody, 1)},
-		kvcaddyfile.Option{Name: "max_buffered", Read: kvcaddyfile.Size(&p.MaxBuffered, 1)},
+		kvcaddyfile.Option{Name: "max_body", Read: kvcaddyfile.Size(&p.MaxBody, 1, maxBodyLimit)},
+		kvcaddyfile.Option{Name: "max_buffered", Read: kvcaddyfile.Size(&p.MaxBuffered, 1, maxMemory)},
 		kvcaddyfile.Option{Name: "weights", Read: kvcaddyfile.Sub(
 			kvcaddyfile.Option{Name: "prefill", Read: kvcaddyfile.Float(&p.Weights.Prefill, 0)},
 			kvcaddyfile.Option{Name: "decode", Read: kvcaddyfile.Float(&p.Weights.Decode, 0)},

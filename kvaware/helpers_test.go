@@ -71,22 +71,42 @@ func loads(t testing.TB) (sum ledger.Snapshot) {
 	return sum
 }
 
-// wantIdle waits until nothing runs, and fails if anything is left behind then:
-// load, pins, output room of running requests, buffered bytes.
+// wantIdle waits until nothing runs and nothing is left behind: charges, load,
+// pins, output room of running requests, buffered bytes. Waiting for all of it at
+// once also covers a request that is charged only after its client has left.
 func wantIdle(t testing.TB) {
 	t.Helper()
 	pl := defaultPool(t)
-	eventually(t, "every charge is given back", func() bool { return loads(t).Live == 0 && pl.live.Load() == 0 })
-	eventually(t, "no body is held", func() bool { return pl.budget.held.Load() == 0 })
+	var left string
+	defer func() {
+		if t.Failed() && left != "" {
+			t.Logf("left behind: %s", left)
+		}
+	}()
+	eventually(t, "nothing is left behind", func() bool {
+		left = leftBehind(pl)
+		return left == ""
+	})
+}
+
+// leftBehind says what of a pool is not idle, "" if all is.
+func leftBehind(pl *pool) string {
+	if n := pl.live.Load(); n != 0 {
+		return fmt.Sprint(n, " charges")
+	}
+	if n := pl.budget.held.Load(); n != 0 {
+		return fmt.Sprint(n, " bytes of bodies")
+	}
 	for _, u := range pl.all() {
 		s := pl.ledger.Snapshot(u.load)
-		if s.PrefillTokens != 0 || s.DecodeTokens != 0 || s.Running != 0 || s.ModelledDecodeTokens != 0 || s.ModelledPrefillTokens != 0 {
-			t.Errorf("%s is idle and has load %+v", u.address, s)
+		if s.Live != 0 || s.PrefillTokens != 0 || s.DecodeTokens != 0 || s.Running != 0 || s.ModelledDecodeTokens != 0 || s.ModelledPrefillTokens != 0 {
+			return fmt.Sprintf("%s has load %+v", u.address, s)
 		}
 		if i := pl.index.Stats(u.slot); i.Pinned != 0 || i.Generating != 0 {
-			t.Errorf("%s is idle and has pins %+v", u.address, i)
+			return fmt.Sprintf("%s has pins %+v", u.address, i)
 		}
 	}
+	return ""
 }
 
 // eventually waits for what another goroutine brings about. It polls, since

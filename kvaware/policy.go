@@ -29,6 +29,14 @@ const (
 	DefaultTokenCache  = 256 << 20
 )
 
+// The bounds of the options.
+const (
+	maxBlockSize   = 4096
+	maxCacheTokens = 1_000_000_000_000
+	maxBodyLimit   = 1 << 30
+	maxMemory      = 1 << 40
+)
+
 // Policy is a selection policy of reverse_proxy that sends each LLM request to
 // the upstream with the least token load: the prompt tokens that it would have
 // to compute because they are not in its KV cache, plus the work already
@@ -154,6 +162,9 @@ func (p *Policy) Provision(ctx caddy.Context) error {
 		if err != nil {
 			return fmt.Errorf("loading fallback selection policy: %w", err)
 		}
+		if _, same := mod.(*Policy); same {
+			return fmt.Errorf("fallback: kv_aware cannot be its own fallback: leave the option out to have requests without a prompt routed by load")
+		}
 		p.fallback = mod.(reverseproxy.Selector)
 	}
 
@@ -174,7 +185,9 @@ func (p *Policy) Provision(ctx caddy.Context) error {
 // resolveOptions fills in defaults and the values of global placeholders.
 func (p *Policy) resolveOptions() error {
 	repl := caddy.NewReplacer()
-	p.Pool = repl.ReplaceKnown(p.Pool, "")
+	if err := replaceKnown(repl, "pool", &p.Pool); err != nil {
+		return err
+	}
 	if p.Tokenizer == nil {
 		p.Tokenizer = new(Tokenizer)
 	}
@@ -204,7 +217,6 @@ func (p *Policy) resolveOptions() error {
 }
 
 func (p *Policy) checkOptions() error {
-	const maxBlockSize, maxBodyLimit = 4096, 1 << 30
 	switch {
 	case p.BlockSize < 1 || p.BlockSize > maxBlockSize:
 		return fmt.Errorf("block_size %d: expecting 1 to %d tokens", p.BlockSize, maxBlockSize)
@@ -214,10 +226,10 @@ func (p *Policy) checkOptions() error {
 		return fmt.Errorf("cache_tokens %d: expecting fewer than 2^30 blocks of %d tokens", p.CacheTokens, p.BlockSize)
 	case p.MaxBody < 1 || p.MaxBody > maxBodyLimit:
 		return fmt.Errorf("max_body %d: expecting 1 to %d bytes", p.MaxBody, maxBodyLimit)
-	case p.MaxBuffered < 1:
-		return fmt.Errorf("max_buffered %d: expecting at least 1 byte", p.MaxBuffered)
-	case p.TokenCache < 1:
-		return fmt.Errorf("token_cache %d: expecting at least 1 byte", p.TokenCache)
+	case p.MaxBuffered < 1 || p.MaxBuffered > maxMemory:
+		return fmt.Errorf("max_buffered %d: expecting 1 to %d bytes", p.MaxBuffered, int64(maxMemory))
+	case p.TokenCache < 1 || p.TokenCache > maxMemory:
+		return fmt.Errorf("token_cache %d: expecting 1 to %d bytes", p.TokenCache, int64(maxMemory))
 	case strings.ContainsAny(p.Pool, "{}"):
 		return fmt.Errorf("pool %q: only global placeholders such as {env.NAME} can name a pool", p.Pool)
 	}
@@ -238,6 +250,17 @@ func (p *Policy) Cleanup() error {
 	if p.pool != nil {
 		p.pool.release()
 	}
+	return nil
+}
+
+// replaceKnown puts the values of global placeholders into an option. One that
+// becomes empty by it is a mistake: it would mean the default.
+func replaceKnown(repl *caddy.Replacer, option string, value *string) error {
+	replaced := repl.ReplaceKnown(*value, "")
+	if replaced == "" && *value != "" {
+		return fmt.Errorf("%s %q is empty once its placeholders are replaced: give the variable a value", option, *value)
+	}
+	*value = replaced
 	return nil
 }
 

@@ -68,8 +68,8 @@ func (p *Policy) routed(ctx context.Context) *routing {
 }
 
 // newRouting reads the request and attaches what was learnt to it.
-func (p *Policy) newRouting(r *http.Request, repl *caddy.Replacer) *routing {
-	rt := &routing{policy: p, demand: ledger.Demand{Choices: 1, Expected: -1}}
+func (p *Policy) newRouting(r *http.Request, repl *caddy.Replacer) (rt *routing) {
+	rt = &routing{policy: p, demand: ledger.Demand{Choices: 1, Expected: -1}}
 	defer func() {
 		if val := recover(); val != nil {
 			// The request goes on as one without tokens.

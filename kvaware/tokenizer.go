@@ -62,9 +62,11 @@ type tokens struct {
 
 // provision fills in defaults and loads what is named.
 func (t *Tokenizer) provision(repl *caddy.Replacer) (*tokens, error) {
-	t.Kind = repl.ReplaceKnown(t.Kind, "")
-	t.Encoding = repl.ReplaceKnown(t.Encoding, "")
-	t.File = repl.ReplaceKnown(t.File, "")
+	for option, value := range map[string]*string{"kind": &t.Kind, "encoding": &t.Encoding, "file": &t.File} {
+		if err := replaceKnown(repl, option, value); err != nil {
+			return nil, err
+		}
+	}
 	if t.Kind == "" {
 		switch {
 		case t.Encoding != "":
