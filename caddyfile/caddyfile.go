@@ -70,6 +70,14 @@ func Sub(options ...Option) Reader {
 	}
 }
 
+// Tail reads the block of options that may follow an option's arguments, which
+// have been taken.
+func Tail(options ...Option) Reader {
+	return func(d *caddyfile.Dispenser, name string) error {
+		return readOptions(d, name, name+" ", options)
+	}
+}
+
 // readOptions reads a block, if one opens on this line. Prefix goes before the
 // options' names in errors.
 func readOptions(d *caddyfile.Dispenser, owner, prefix string, options []Option) error {

@@ -17,7 +17,10 @@ import (
 //
 //	lb_policy kv_aware {
 //		# tokens and the index
-//		tokenizer    auto | tiktoken <encoding> | hf <tokenizer.json> | estimate
+//		tokenizer    auto | tiktoken <encoding> | estimate
+//		tokenizer    hf <tokenizer.json> {
+//			chat_template <tokenizer_config.json or .jinja file>
+//		}
 //		block_size   <tokens>
 //		cache_tokens <tokens>
 //		token_cache  <size>
@@ -63,7 +66,7 @@ func (p *Policy) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 }
 
 // readTokenizer reads `tokenizer auto`, `tokenizer tiktoken <encoding>`,
-// `tokenizer hf <file>` or `tokenizer estimate`.
+// `tokenizer hf <file>` with its block, or `tokenizer estimate`.
 func (p *Policy) readTokenizer(d *caddyfile.Dispenser, name string) error {
 	const forms = "`auto`, `tiktoken <encoding>`, `hf <tokenizer.json>` or `estimate`"
 	args := d.RemainingArgs()
@@ -71,6 +74,7 @@ func (p *Policy) readTokenizer(d *caddyfile.Dispenser, name string) error {
 		return d.Errf("%s has no value: expecting %s", name, forms)
 	}
 	t := &Tokenizer{Kind: args[0]}
+	p.Tokenizer = t
 	wants := 1
 	switch t.Kind {
 	case tokenizerAuto, tokenizerEstimate:
@@ -92,7 +96,9 @@ func (p *Policy) readTokenizer(d *caddyfile.Dispenser, name string) error {
 	if len(args) != wants {
 		return d.Errf("%s takes %s: %d values are given", name, forms, len(args))
 	}
-	p.Tokenizer = t
+	if t.Kind == tokenizerHF {
+		return kvcaddyfile.Tail(kvcaddyfile.Option{Name: "chat_template", Read: kvcaddyfile.String(&t.ChatTemplate)})(d, name)
+	}
 	return nil
 }
 

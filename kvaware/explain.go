@@ -4,6 +4,7 @@ package kvaware
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"net/http"
 	"net/url"
@@ -22,6 +23,8 @@ type explanation struct {
 	// What the text was encoded with, and by how much its counts are corrected.
 	Tokenizer  string  `json:"tokenizer"`
 	TokenRatio float64 `json:"token_ratio"`
+	// Whether the tokens are the very ones that the engine makes of the prompt.
+	Exact bool `json:"exact"`
 
 	PromptTokens int64 `json:"prompt_tokens"` // all prompts together, as corrected
 	Prompts      int   `json:"prompts"`
@@ -114,7 +117,7 @@ func explain(_ http.ResponseWriter, r *http.Request) (answer any, err error) {
 		rt.tenant = hashTenant(query.Get("tenant"))
 	}
 	e := explanation{Pool: v.pool.name, BlockSize: p.BlockSize}
-	if err := e.read(rt, query, body.bytes()); err != nil {
+	if err := e.read(r.Context(), rt, query, body.bytes()); err != nil {
 		return nil, err
 	}
 	e.weigh(rt, v.upstreams)
@@ -148,7 +151,7 @@ func poolToExplain(query url.Values) (poolView, error) {
 var guessedPaths = [...]string{"/v1/chat/completions", "/v1/completions", "/v1/responses", "/generate"}
 
 // read tells rt what the request asks for.
-func (e *explanation) read(rt *routing, query url.Values, body []byte) error {
+func (e *explanation) read(ctx context.Context, rt *routing, query url.Values, body []byte) error {
 	rd := tokenize.AcquireReader()
 	defer rd.Release()
 	paths := guessedPaths[:]
@@ -168,13 +171,13 @@ func (e *explanation) read(rt *routing, query url.Values, body []byte) error {
 			}
 			return first
 		}
-		rt.demandOf(rd, req)
+		rt.demandOf(ctx, rd, req)
 		if req.PreviousResponseID != "" {
 			rt.response = rt.policy.pool.responses.key(req.PreviousResponseID)
 		}
 		e.describe(req)
 		e.ReusesCache = rt.reuses
-		e.Tokenizer, e.TokenRatio = rt.policy.tokens.name(req.Model), rt.ratio
+		e.Tokenizer, e.TokenRatio, e.Exact = rt.policy.tokens.name(req.Model), rt.ratio, rt.exact
 		for i := range rt.demand.Prompts {
 			e.PromptTokens += int64(rt.demand.Prompts[i].Tokens)
 		}

@@ -41,6 +41,7 @@ type routing struct {
 	countedSpace [1]int
 	ratio        float64
 	ratioKey     tokenize.RatioKey
+	exact        bool // counted is what the engine itself counts
 	teaches      bool // the engine's count of the prompts can be learnt from
 
 	reuses bool // the engine may take prompt tokens from its cache
@@ -141,18 +142,22 @@ func (rt *routing) tokenize(r *http.Request, kind tokenize.Kind) {
 		rt.withoutTokens(r, reason)
 		return
 	}
-	rt.demandOf(rd, req)
+	rt.demandOf(r.Context(), rd, req)
 }
 
 // demandOf takes over what a request that could be read asks for.
-func (rt *routing) demandOf(rd *tokenize.Reader, req *tokenize.Request) {
+func (rt *routing) demandOf(ctx context.Context, rd *tokenize.Reader, req *tokenize.Request) {
 	p := rt.policy
-	rd.Chain(req, p.pool.tokens.Load().Encoder(p.tokens.encoder(req.Model)), p.BlockSize)
+	encoder := p.pool.tokens.Load().Encoder(p.tokens.encoder(req.Model))
+	rt.exact = rd.ChainExact(ctx, req, p.tokens.exact, encoder, p.BlockSize)
 	rt.namespace = req.Namespace ^ rt.tenant
 	rt.ratioKey = tokenize.RatioKey{Model: req.Namespace, Script: rd.Script()}
-	rt.ratio = p.pool.ratios.Ratio(rt.ratioKey)
+	rt.ratio = 1
+	if !rt.exact {
+		rt.ratio = p.pool.ratios.Ratio(rt.ratioKey)
+	}
 	// Media count by a guess, and what is only named does not count at all.
-	rt.teaches = req.WholePrompt && req.Images+req.Audio+req.Video+req.Files == 0
+	rt.teaches = !rt.exact && req.WholePrompt && req.Images+req.Audio+req.Video+req.Files == 0
 	rt.reuses = !req.NoReuse && !req.Pooling
 	rt.keeps = !req.Pooling
 	rt.observed = true

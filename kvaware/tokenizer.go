@@ -3,14 +3,19 @@
 package kvaware
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/kvaware/caddy-kvaware/tokenize"
+	"github.com/kvaware/caddy-kvaware/tokenize/chattemplate"
 )
 
 // Tokenizer says how prompts become tokens. It need not be the engines' own:
@@ -37,6 +42,14 @@ type Tokenizer struct {
 	// Path of a tokenizer.json. It is read when the configuration is loaded, and
 	// shared by all that name a file of the same content. Only for `hf`.
 	File string `json:"file,omitempty"`
+
+	// Path of the model's chat template: its tokenizer_config.json (with
+	// chat_template.jinja beside it, if there is one), or a .jinja file. With it,
+	// chats of the OpenAI API become the very tokens that vLLM makes of them, so
+	// counts and blocks are exact; without it, or where the template cannot serve
+	// (images, other APIs), they are rendered in a stable way of our own. Only
+	// for `hf`. Default: none.
+	ChatTemplate string `json:"chat_template,omitempty"`
 }
 
 // The kinds of tokenizers.
@@ -58,11 +71,12 @@ var estimateSecret = rand.Uint64()
 type tokens struct {
 	described string           // kind and what it needs, for the log and the admin API
 	fixed     tokenize.Encoder // nil: by the request's model
+	exact     *tokenize.Exact  // nil: prompts are rendered in our own way
 }
 
 // provision fills in defaults and loads what is named.
 func (t *Tokenizer) provision(repl *caddy.Replacer) (*tokens, error) {
-	for option, value := range map[string]*string{"kind": &t.Kind, "encoding": &t.Encoding, "file": &t.File} {
+	for option, value := range map[string]*string{"kind": &t.Kind, "encoding": &t.Encoding, "file": &t.File, "chat_template": &t.ChatTemplate} {
 		if err := replaceKnown(repl, option, value); err != nil {
 			return nil, err
 		}
@@ -83,6 +97,9 @@ func (t *Tokenizer) provision(repl *caddy.Replacer) (*tokens, error) {
 	if t.File != "" && t.Kind != tokenizerHF {
 		return nil, fmt.Errorf("file %q belongs to kind %s, and the kind is %s", t.File, tokenizerHF, t.Kind)
 	}
+	if t.ChatTemplate != "" && t.Kind != tokenizerHF {
+		return nil, fmt.Errorf("chat_template %q belongs to kind %s, and the kind is %s", t.ChatTemplate, tokenizerHF, t.Kind)
+	}
 	switch t.Kind {
 	case tokenizerAuto:
 		return &tokens{described: tokenizerAuto}, onDemand[standInEncoding].load(standInEncoding)
@@ -91,7 +108,7 @@ func (t *Tokenizer) provision(repl *caddy.Replacer) (*tokens, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &tokens{tokenizerTiktoken + " " + t.Encoding, encoding}, nil
+		return &tokens{described: tokenizerTiktoken + " " + t.Encoding, fixed: encoding}, nil
 	case tokenizerHF:
 		if t.File == "" {
 			return nil, fmt.Errorf("kind %s needs the path of a tokenizer.json in file", tokenizerHF)
@@ -100,12 +117,51 @@ func (t *Tokenizer) provision(repl *caddy.Replacer) (*tokens, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &tokens{tokenizerHF + " " + t.File, tokenizer}, nil
+		made := &tokens{described: tokenizerHF + " " + t.File, fixed: tokenizer}
+		if t.ChatTemplate != "" {
+			template, err := loadTemplate(t.ChatTemplate)
+			if err != nil {
+				return nil, fmt.Errorf("chat_template %s: %w", t.ChatTemplate, err)
+			}
+			made.described += " with " + t.ChatTemplate
+			made.exact = tokenize.NewExact(tokenizer, template)
+		}
+		return made, nil
 	case tokenizerEstimate:
-		return &tokens{tokenizerEstimate, tokenize.NewEstimate(estimateSecret)}, nil
+		return &tokens{described: tokenizerEstimate, fixed: tokenize.NewEstimate(estimateSecret)}, nil
 	}
 	return nil, fmt.Errorf("unknown kind %q: expecting one of %s", t.Kind,
 		strings.Join([]string{tokenizerAuto, tokenizerTiktoken, tokenizerHF, tokenizerEstimate}, ", "))
+}
+
+// renderTime bounds the rendering of one chat by its template. Beyond it the
+// request is rendered in our own way.
+const renderTime = 50 * time.Millisecond
+
+// loadTemplate reads a chat template: a tokenizer_config.json, or a .jinja file
+// with the tokenizer_config.json beside it for the special tokens.
+func loadTemplate(path string) (*chattemplate.Template, error) {
+	file, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	config, text := file, ""
+	beside := "chat_template.jinja"
+	if filepath.Ext(path) != ".json" {
+		config, text = nil, string(file)
+		beside = "tokenizer_config.json"
+	}
+	other, err := os.ReadFile(filepath.Join(filepath.Dir(path), beside))
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+	case err != nil:
+		return nil, err
+	case config == nil:
+		config = other
+	default:
+		text = string(other)
+	}
+	return chattemplate.Load(config, text, chattemplate.Options{MaxTime: renderTime})
 }
 
 // encoder gives what the text of a request for that model is encoded with.

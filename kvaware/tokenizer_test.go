@@ -62,6 +62,38 @@ func TestEveryKindOfTokenizerCountsAndFindsPrefixesAgain(t *testing.T) {
 	}
 }
 
+func TestWithTheModelsOwnTemplateCountsAreTheEnginesOwn(t *testing.T) {
+	engine := proxytest.NewEngine(t, nil)
+	abs := func(path string) string {
+		full, err := filepath.Abs(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return full
+	}
+	tokenizer, template := abs("../testdata/exact/chatml.json"), abs("../testdata/templates/texts/Qwen-Qwen2.5-7B-Instruct.jinja")
+	c := proxytest.Start(t, "", site(engine.Addr(), "tokenizer hf "+tokenizer+" {\n\tchat_template "+template+"\n}", ""))
+	hf, err := tokenize.LoadHF(tokenizer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := len(hf.AppendSpecial(nil, []byte("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHow high is the tide?<|im_end|>\n<|im_start|>assistant\n")))
+	body := `{"model":"m","stream":true,"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"How high is the tide?"}]}`
+	if n := promptTokens(t, c, body); n != want {
+		t.Errorf("%d tokens were counted, the template makes %d", n, want)
+	}
+	_, _, answer := c.Admin("POST", "/kv_aware/explain", body)
+	if !strings.Contains(answer, `"exact":true`) {
+		t.Errorf("explained: %s", answer)
+	}
+	// What the template cannot serve is rendered in our own way, and routed.
+	image := `{"model":"m","stream":true,"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://x/y.png"}}]}]}`
+	if n := promptTokens(t, c, image); n == 0 {
+		t.Error("a chat with an image has no tokens")
+	}
+	wantIdle(t)
+}
+
 func TestCountsAreCorrectedByWhatResponsesReport(t *testing.T) {
 	// The engine counts half as many tokens again as any encoding of ours.
 	counted := make(chan int, 1)
@@ -114,6 +146,8 @@ func TestTokenizersThatMakeNoSenseAreRefusedWithTheRemedy(t *testing.T) {
 		"needs the path":           {Kind: "hf"},
 		"known are":                {Kind: "tiktoken", Encoding: "o300k_base"},
 		"nowhere.json":             {File: "nowhere.json"},
+		"chat_template \"c\"":      {Kind: "auto", ChatTemplate: "c"},
+		"nowhere.jinja":            {File: "../testdata/exact/chatml.json", ChatTemplate: "nowhere.jinja"},
 	} {
 		if _, err := tk.provision(caddy.NewReplacer()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: got %v, want an error with %q", tk, err, want)
