@@ -82,11 +82,12 @@ func readBody(r *http.Request, maxBody int64, budget *bodyBudget) (*replay, read
 	server, untouched := serverRequest(r)
 	var outcome readOutcome
 	if size >= 0 {
-		if !budget.take(size) {
+		if size > budget.limit.Load() {
 			return nil, bodyNoRoom
 		}
-		rp.taken.Store(size)
-		outcome = rp.readKnown(r, server, untouched, size)
+		if outcome = rp.readKnown(r, server, untouched, size); outcome == bodyNoRoom && rp.bytes() == nil {
+			return nil, bodyNoRoom
+		}
 	} else {
 		outcome = rp.readUnknown(r.Body, maxBody)
 	}
@@ -94,10 +95,16 @@ func readBody(r *http.Request, maxBody int64, budget *bodyBudget) (*replay, read
 	return rp, outcome
 }
 
-// readKnown reads a body whose length is known. Untouched says that nothing of
-// it was taken from the server's request so far.
+// readKnown reads a body whose length is known, in steps that double: what a
+// client has only announced must take no room from others. Untouched says that
+// nothing of it was taken from the server's request so far.
 func (rp *replay) readKnown(r *http.Request, server *http.Request, untouched bool, size int64) readOutcome {
-	if untouched {
+	if untouched && hasErrorRoutes(r) {
+		// The replacer reads all in one go, if it reads, and its bytes cannot be
+		// counted as they arrive.
+		if !rp.take(size) {
+			return bodyNoRoom
+		}
 		if data, ok := refilledByReplacer(r, server); ok {
 			rp.data.Store(&data)
 			if int64(len(data)) < size {
@@ -107,17 +114,28 @@ func (rp *replay) readKnown(r *http.Request, server *http.Request, untouched boo
 			}
 			return bodyRead
 		}
+		rp.budget.give(rp.taken.Swap(0))
 	}
-	data := make([]byte, size)
-	n, err := io.ReadFull(r.Body, data)
-	data = data[:n]
-	rp.data.Store(&data)
-	if err != nil {
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
+	var data []byte
+	defer func() { rp.data.Store(&data) }()
+	for int64(len(data)) < size {
+		if len(data) == cap(data) {
+			larger, ok := rp.enlarge(data, size)
+			if !ok {
+				rp.rest = r.Body
+				return bodyNoRoom
+			}
+			data = larger
 		}
-		rp.err = err
-		return bodyBroken
+		n, err := r.Body.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		if err != nil && int64(len(data)) < size {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			rp.err = err
+			return bodyBroken
+		}
 	}
 	// The end must be seen too: trailers are published there.
 	var beyond [1]byte
@@ -150,14 +168,11 @@ func (rp *replay) readUnknown(body io.Reader, maxBody int64) readOutcome {
 	defer func() { rp.data.Store(&buf) }()
 	for {
 		if len(buf) == cap(buf) {
-			grow := min(max(int64(cap(buf)), 32<<10), maxBody+1-int64(cap(buf)))
-			if !rp.budget.take(grow) {
+			larger, ok := rp.enlarge(buf, maxBody+1)
+			if !ok {
 				rp.rest = body
 				return bodyNoRoom
 			}
-			rp.taken.Add(grow)
-			larger := make([]byte, len(buf), int64(cap(buf))+grow)
-			copy(larger, buf)
 			buf = larger
 		}
 		n, err := body.Read(buf[len(buf):cap(buf)])
@@ -176,6 +191,35 @@ func (rp *replay) readUnknown(body io.Reader, maxBody int64) readOutcome {
 			return bodyTooLong
 		}
 	}
+}
+
+// enlarge gives a copy of buf with twice the room, but no more than most in
+// all, if the budget has it.
+func (rp *replay) enlarge(buf []byte, most int64) (larger []byte, ok bool) {
+	const least = 32 << 10
+	grow := min(max(int64(cap(buf)), least), most-int64(cap(buf)))
+	if !rp.take(grow) {
+		return nil, false
+	}
+	larger = make([]byte, len(buf), int64(cap(buf))+grow)
+	copy(larger, buf)
+	return larger, true
+}
+
+// take takes n bytes of the budget, to be given back with the others.
+func (rp *replay) take(n int64) bool {
+	if !rp.budget.take(n) {
+		return false
+	}
+	rp.taken.Add(n)
+	return true
+}
+
+// hasErrorRoutes reports whether handlers may look for the body after the proxy
+// has failed.
+func hasErrorRoutes(r *http.Request) bool {
+	srv, _ := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	return srv != nil && srv.Errors != nil
 }
 
 // replayBehind finds the replay that an earlier proxy left as the body.
@@ -242,8 +286,7 @@ func serverRequest(clone *http.Request) (server *http.Request, untouched bool) {
 // routes nobody would look for the body.
 func refilledByReplacer(r, server *http.Request) ([]byte, bool) {
 	repl, ok := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
-	srv, _ := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
-	if !ok || srv == nil || srv.Errors == nil || !connectionBody(server.Body) {
+	if !ok || !connectionBody(server.Body) {
 		return nil, false
 	}
 	body, probe := server.Body, new(probeBody)
