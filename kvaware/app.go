@@ -35,6 +35,7 @@ type poolUse struct {
 	where   string   // the proxy of that policy, for errors
 	listed  []string // dial addresses of static upstreams
 	handler []*Policy
+	applied *poolConfig // once started
 }
 
 // CaddyModule returns the Caddy module information.
@@ -92,7 +93,8 @@ func proxyName(proxy *reverseproxy.Handler) string {
 // Start applies the parameters of the pools and begins to keep house.
 func (a *App) Start() error {
 	for name, use := range a.pools {
-		use.first.pool.configure(use.params, use.listed, use.first)
+		use.applied = &poolConfig{params: use.params, dials: use.listed, explainer: use.first}
+		use.first.pool.configure(use.applied)
 		a.logger.Info("routing by token load",
 			zap.String("pool", name),
 			zap.Int("handlers", len(use.handler)),
@@ -107,11 +109,15 @@ func (a *App) Start() error {
 	return nil
 }
 
-// Stop ends the housekeeping.
+// Stop ends the housekeeping, and takes back what Start applied if no later
+// configuration has replaced it.
 func (a *App) Stop() error {
 	if a.cancel != nil {
 		a.cancel()
 		<-a.done
+		for _, use := range a.pools {
+			use.first.pool.withdraw(use.applied)
+		}
 	}
 	return nil
 }

@@ -78,6 +78,7 @@ type pool struct {
 
 	mu        sync.RWMutex
 	params    poolParams
+	applied   *poolConfig          // what was applied last; nil before the first
 	explainer *Policy              // whose weights and bounds the admin API explains with
 	byAddress map[string]*upstream // network address → upstream
 	byDial    map[string]*upstream // dial string without placeholders → upstream
@@ -157,18 +158,59 @@ func (pl *pool) free() {
 	}
 }
 
-// configure applies a configuration that has been started: the parameters, and
-// the upstreams that are kept for as long as it lists them.
-func (pl *pool) configure(params poolParams, dials []string, explainer *Policy) {
-	pl.budget.limit.Store(params.maxBuffered)
-	listed := make(map[*upstream]bool, len(dials))
-	for _, dial := range dials {
-		if u := pl.lookup(dial, caddy.NewReplacer()); u != nil {
-			listed[u] = true
-		}
-	}
+// poolConfig is what a configuration that is started says of a pool.
+type poolConfig struct {
+	params    poolParams
+	dials     []string    // static upstreams, kept for as long as it lists them
+	explainer *Policy     // the policy that named the pool first
+	replaced  *poolConfig // the one before, until that is stopped; guarded by pool.mu
+}
+
+// configure applies a configuration that is being started.
+func (pl *pool) configure(conf *poolConfig) {
+	listed := pl.resolved(conf.dials)
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
+	conf.replaced = pl.applied
+	pl.apply(conf, listed)
+}
+
+// withdraw takes note that a configuration is stopped. If it is the one applied
+// last, it did not start as a whole (a port was taken, say) or all is over: the
+// one before, which then goes on serving, is applied again.
+func (pl *pool) withdraw(conf *poolConfig) {
+	pl.mu.RLock()
+	var before []string
+	if pl.applied == conf && conf.replaced != nil {
+		before = conf.replaced.dials
+	}
+	pl.mu.RUnlock()
+	listed := pl.resolved(before)
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	switch {
+	case pl.applied == conf && conf.replaced != nil:
+		pl.apply(conf.replaced, listed)
+	case pl.applied != nil && pl.applied.replaced == conf:
+		pl.applied.replaced = nil
+	}
+}
+
+// resolved gives the upstreams behind dial strings.
+func (pl *pool) resolved(dials []string) map[*upstream]bool {
+	us := make(map[*upstream]bool, len(dials))
+	for _, dial := range dials {
+		if u := pl.lookup(dial, caddy.NewReplacer()); u != nil {
+			us[u] = true
+		}
+	}
+	return us
+}
+
+// apply makes a configuration count. pl.mu is held.
+func (pl *pool) apply(conf *poolConfig, listed map[*upstream]bool) {
+	params := conf.params
+	pl.budget.limit.Store(params.maxBuffered)
 	// Chains of another block size or tokenizer match nothing that is held.
 	stale := params.blockSize != pl.params.blockSize || params.tokenizer != pl.params.tokenizer
 	for _, u := range pl.byAddress {
@@ -184,7 +226,8 @@ func (pl *pool) configure(params poolParams, dials []string, explainer *Policy) 
 		pl.tokens.Store(tokenize.NewCache(params.tokenCache))
 	}
 	pl.params = params
-	pl.explainer = explainer
+	pl.explainer = conf.explainer
+	pl.applied = conf
 }
 
 // maxUnlisted bounds the upstreams that no configuration lists. A placeholder in
