@@ -38,14 +38,6 @@ func TestOptionsThatMakeNoSenseAreRefusedByName(t *testing.T) {
 	}
 }
 
-func TestItCannotBeItsOwnFallback(t *testing.T) {
-	c := proxytest.Start(t, "", site("127.0.0.1:1", "", ""))
-	err := c.TryReload("", site("127.0.0.1:1", "fallback kv_aware", ""))
-	if err == nil || !strings.Contains(err.Error(), "cannot be its own fallback") {
-		t.Errorf("got %v", err)
-	}
-}
-
 // brokenPolicy panics in Select.
 type brokenPolicy struct{}
 

@@ -35,6 +35,7 @@ const (
 	maxCacheTokens = 1_000_000_000_000
 	maxBodyLimit   = 1 << 30
 	maxMemory      = 1 << 40
+	maxWeight      = 1_000_000 // a load is then always a number that JSON and headers can show
 )
 
 // Policy is a selection policy of reverse_proxy that sends each LLM request to
@@ -131,7 +132,7 @@ type Policy struct {
 //	load = prefill · (waiting uncached tokens + uncached tokens of the request)
 //	     + decode · (KV tokens of running decodes) + request · (running sequences)
 //
-// each finite and at least 0.
+// each from 0 to 1,000,000.
 type Weights struct {
 	// Weight of an uncached prompt token. Default: 1.
 	Prefill *float64 `json:"prefill,omitempty"`
@@ -161,9 +162,6 @@ func (p *Policy) Provision(ctx caddy.Context) error {
 		mod, err := ctx.LoadModule(p, "FallbackRaw")
 		if err != nil {
 			return fmt.Errorf("loading fallback selection policy: %w", err)
-		}
-		if _, same := mod.(*Policy); same {
-			return fmt.Errorf("fallback: kv_aware cannot be its own fallback: leave the option out to have requests without a prompt routed by load")
 		}
 		p.fallback = mod.(reverseproxy.Selector)
 	}
@@ -234,8 +232,8 @@ func (p *Policy) checkOptions() error {
 		return fmt.Errorf("pool %q: only global placeholders such as {env.NAME} can name a pool", p.Pool)
 	}
 	for name, w := range map[string]float64{"prefill": p.weights.Prefill, "decode": p.weights.Decode, "request": p.weights.Request} {
-		if !(w >= 0) || math.IsInf(w, 0) {
-			return fmt.Errorf("weights: %s %v: expecting a finite number of at least 0", name, w)
+		if !(w >= 0 && w <= maxWeight) {
+			return fmt.Errorf("weights: %s %v: expecting a number from 0 to %d", name, w, maxWeight)
 		}
 	}
 	if p.weights.Prefill == 0 && p.weights.Decode == 0 && p.weights.Request == 0 {

@@ -75,7 +75,7 @@ func (p *Policy) newRouting(r *http.Request, repl *caddy.Replacer) (rt *routing)
 		if val := recover(); val != nil {
 			// The request goes on as one without tokens.
 			p.panicked("read", val)
-			rt.demand.Prompts, rt.chains, rt.reason = nil, nil, "no_tokens:panic"
+			rt.withoutTokens(r, "panic")
 		}
 		*r = *r.WithContext(context.WithValue(r.Context(), routingKey{p}, rt))
 	}()

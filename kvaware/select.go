@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,6 +25,7 @@ func (p *Policy) Select(pool reverseproxy.UpstreamPool, r *http.Request, w http.
 	defer func() {
 		if val := recover(); val != nil {
 			p.panicked("select", val)
+			p.abandon(r)
 			chosen = fewestRequests(pool)
 		}
 	}()
@@ -35,6 +37,19 @@ func (p *Policy) Select(pool reverseproxy.UpstreamPool, r *http.Request, w http.
 		rt.again(r)
 	}
 	return rt.choose(pool, r, w, repl)
+}
+
+// abandon gives back what an attempt holds whose choice panicked: another
+// upstream may take the request now.
+func (p *Policy) abandon(r *http.Request) {
+	rt := p.routed(r.Context())
+	if rt == nil {
+		return
+	}
+	rt.arm(r.Context()) // the body is still held
+	if a := rt.current.Swap(nil); a != nil {
+		a.finish(ledger.Superseded)
+	}
 }
 
 // candidates is the memory of one choice. It is used by one goroutine and
@@ -135,16 +150,19 @@ func (rt *routing) choose(from reverseproxy.UpstreamPool, r *http.Request, w htt
 	}
 
 	a := &attempt{routing: rt, reason: rt.reason}
-	owner := rt.owner(c)
-	if owner < 0 && len(rt.chains) == 0 && p.fallback != nil {
+	preferred, why := rt.owner(c), "affinity"
+	if preferred < 0 && len(rt.chains) == 0 && p.fallback != nil {
 		u := p.fallback.Select(from, r, w)
 		if u == nil {
 			return nil
 		}
-		c.keepOnly(u, p, repl)
-		a.reason = "fallback"
-		if len(c.upstreams) == 0 {
-			return u
+		why = "fallback"
+		if preferred = slices.Index(c.upstreams, u); preferred < 0 {
+			c.keepOnly(u, p, repl)
+			if len(c.upstreams) == 0 {
+				return u
+			}
+			preferred = 0
 		}
 	}
 
@@ -156,7 +174,7 @@ func (rt *routing) choose(from reverseproxy.UpstreamPool, r *http.Request, w htt
 		}
 	}()
 	i := p.pool.ledger.Choose(&a.ticket, &rt.demand, c.loads, func(cands []choose.Candidate) int {
-		return rt.decide(a, c, cands, owner)
+		return rt.decide(a, c, cands, preferred, why)
 	})
 	if i < 0 {
 		return nil
@@ -195,9 +213,11 @@ func (c *candidates) keepOnly(u *reverseproxy.Upstream, p *Policy, repl *caddy.R
 }
 
 // decide runs under the ledger's lock: it matches the prompts against the
-// index, picks the candidate of least load, and pins the prompts there. Owner
-// is the candidate that must take the request if it can, or -1.
-func (rt *routing) decide(a *attempt, c *candidates, cands []choose.Candidate, owner int) int {
+// index, picks the candidate of least load, and pins the prompts there. Preferred
+// is the candidate that must take the request if it can, and why, or -1. It
+// cannot if it is full or failed in this request while another is free: a
+// fallback policy knows neither.
+func (rt *routing) decide(a *attempt, c *candidates, cands []choose.Candidate, preferred int, why string) int {
 	p := rt.policy
 	rt.weigh(c, cands)
 
@@ -218,9 +238,9 @@ func (rt *routing) decide(a *attempt, c *candidates, cands []choose.Candidate, o
 
 	var i int
 	switch {
-	case owner >= 0 && !cands[owner].Excluded:
-		i = owner
-		a.reason = "affinity"
+	case preferred >= 0 && !cands[preferred].Excluded:
+		i = preferred
+		a.reason = why
 	case len(rt.chains) > 0:
 		i = choose.Least(p.weights, cands, nil)
 	default:

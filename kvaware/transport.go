@@ -3,6 +3,7 @@
 package kvaware
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -33,6 +34,9 @@ func (p *Policy) wrapTransport(ctx caddy.Context) error {
 	if handler == nil {
 		p.logger.Warn("no reverse_proxy around this policy: responses are not observed, so load counts until each request ends")
 		return nil
+	}
+	if _, ok := handler.Transport.(*observingTransport); ok {
+		return errors.New("this reverse_proxy has a kv_aware policy already, inside the `fallback` of this one: each would charge every request")
 	}
 	if handler.Transport == nil {
 		t := new(reverseproxy.HTTPTransport)
