@@ -8,6 +8,7 @@ import (
 	"hash/maphash"
 	"math"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -121,9 +122,25 @@ func (rt *routing) read(r *http.Request) {
 	stageSeconds.tokenize.Observe(time.Since(start).Seconds())
 }
 
+// largeBody is the size from which bodies are tokenized only as many at a time
+// as there are processors: more at once would not be done earlier, and each needs
+// several times its length in memory.
+const largeBody = 1 << 20
+
+var largeBodies = make(chan struct{}, runtime.GOMAXPROCS(0))
+
 // tokenize turns the body into prompts and chains.
 func (rt *routing) tokenize(r *http.Request, kind tokenize.Kind) {
 	p := rt.policy
+	if len(rt.replay.bytes()) > largeBody {
+		select {
+		case largeBodies <- struct{}{}:
+			defer func() { <-largeBodies }()
+		case <-r.Context().Done():
+			rt.withoutTokens(r, string(bodyBroken))
+			return
+		}
+	}
 	rd := tokenize.AcquireReader()
 	defer rd.Release()
 	req, err := rd.Read(kind, r.URL.Path, rt.replay.bytes())
