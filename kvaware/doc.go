@@ -30,6 +30,15 @@
 // Upstreams that failed in this very request are left out while another is
 // available, and recent failures weigh on the others' choice for a while.
 //
+// Prompts become tokens by the pool's tokenizer (tokenizer.go): the encoding that
+// the model is known to use, a named one, a Hugging Face file, or an estimate.
+// With the model's chat template they are the engine's own; else they are
+// rendered in a stable way, and what is counted is multiplied by the ratio,
+// learnt for each model, of what responses report to what was counted. The
+// pool's token cache makes a growing conversation cost what is new in it. Model
+// and tenant (isolate_by) are a namespace beside the blocks; adapter and salt are
+// part of them.
+//
 // # When tokens are charged and released
 //
 // Matching, choosing, charging and pinning the prompt in the index are one step
@@ -71,7 +80,9 @@
 // after placeholders. Old policy instances go on routing, observing and
 // releasing after Cleanup, until their last request has ended; the reference to
 // the pool is then given back. What starts or changes shared parameters does so
-// in the app's Start.
+// in the app's Start, and is taken back in its Stop if no later configuration has
+// replaced it: then the configuration did not start as a whole, and the one
+// before goes on.
 //
 // # Locks
 //
