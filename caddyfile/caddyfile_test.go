@@ -5,6 +5,7 @@ package caddyfile
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -38,8 +39,8 @@ func (s *settings) options() []Option {
 		{"max_body", Size(&s.Body, 1, 1<<40)},
 		{"idle", Duration(&s.Idle, time.Second)},
 		{"weights", Sub(
-			Option{"prefill", Float(&s.Prefill, 0)},
-			Option{"decode", Float(&s.Decode, 0)},
+			Option{"prefill", Float(&s.Prefill, 0, math.MaxFloat64)},
+			Option{"decode", Float(&s.Decode, 0, 100)},
 		)},
 		{"fallback", Module[speaker](&s.Fallback, "test_speakers", "speaker")},
 	}
@@ -157,7 +158,7 @@ func TestMistakesAreNamedWithFileAndLine(t *testing.T) {
 		{"missing list", "kv_aware {\n labels\n}", "labels has no value: expecting one or more values", "2"},
 		{"missing module", "kv_aware {\n fallback\n}", "fallback has no value: expecting the name of a module of test_speakers", "2"},
 		{"missing sub-block", "kv_aware {\n weights\n}", "weights needs a block with prefill, decode, one a line", "2"},
-		{"missing value in a sub-block", "kv_aware {\n weights {\n  decode\n }\n}", "weights decode has no value: expecting a number of at least 0", "3"},
+		{"missing value in a sub-block", "kv_aware {\n weights {\n  decode\n }\n}", "weights decode has no value: expecting a number from 0 to 100", "3"},
 		{"extra value", "kv_aware {\n name a b\n}", `name takes one value: unexpected argument "b"`, "2"},
 		{"extra value of a flag", "kv_aware {\n loud yes\n}", `loud takes no value, it is on when it is given: unexpected argument "yes"`, "2"},
 		{"sub-block on one line", "kv_aware {\n weights prefill 1\n}", `weights takes a block with prefill, decode, one a line: unexpected argument "prefill"`, "2"},

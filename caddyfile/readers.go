@@ -75,18 +75,21 @@ func Int[T ~int | ~int64](dst *T, least, most T) Reader {
 	}
 }
 
-// Float reads a finite number of at least the given one. The field is a
-// pointer, so that 0 can be told from an option that was not given.
-func Float(dst **float64, least float64) Reader {
-	want := fmt.Sprintf("a number of at least %v", least)
+// Float reads a number within [least, most]. The field is a pointer, so that 0
+// can be told from an option that was not given.
+func Float(dst **float64, least, most float64) Reader {
+	plain := func(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
+	want := "a number of at least " + plain(least)
+	if most < math.MaxFloat64 {
+		want = "a number from " + plain(least) + " to " + plain(most)
+	}
 	return func(d *caddyfile.Dispenser, name string) error {
 		value, err := argument(d, name, want)
 		if err != nil {
 			return err
 		}
 		f, err := strconv.ParseFloat(value, 64)
-		// NaN passes no comparison, and would pass through every sum made of it.
-		if err != nil || !(f >= least) || math.IsInf(f, 0) {
+		if err != nil || !(f >= least && f <= most) { // NaN passes no comparison
 			return bad(d, name, value, want)
 		}
 		*dst = &f

@@ -30,12 +30,12 @@ type App struct {
 
 // poolUse is what the policies of one configuration say of a pool.
 type poolUse struct {
-	params  poolParams
-	first   *Policy  // the policy that named the pool first
-	where   string   // the proxy of that policy, for errors
-	listed  []string // dial addresses of static upstreams
-	handler []*Policy
-	applied *poolConfig // once started
+	params   poolParams
+	first    *Policy     // the policy that named the pool first
+	where    string      // the proxy of that policy, for errors
+	listed   []string    // dial addresses of static upstreams
+	handlers int         // that name it
+	applied  *poolConfig // once started
 }
 
 // CaddyModule returns the Caddy module information.
@@ -68,7 +68,7 @@ func (a *App) use(p *Policy) error {
 		return fmt.Errorf("%s of pool %q: the reverse_proxy to %s says %s, that to %s says %s: a pool has one; give both the same, or one of them a `pool` of its own",
 			option, p.Pool, use.where, one, where, other)
 	}
-	use.handler = append(use.handler, p)
+	use.handlers++
 	if p.proxy != nil {
 		for _, u := range p.proxy.Upstreams {
 			use.listed = append(use.listed, u.Dial)
@@ -97,7 +97,7 @@ func (a *App) Start() error {
 		use.first.pool.configure(use.applied)
 		a.logger.Info("routing by token load",
 			zap.String("pool", name),
-			zap.Int("handlers", len(use.handler)),
+			zap.Int("handlers", use.handlers),
 			zap.String("tokenizer", use.params.tokenizer),
 			zap.Int("block_size", use.params.blockSize),
 			zap.Int64("cache_tokens", use.params.cacheTokens))

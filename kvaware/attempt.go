@@ -60,9 +60,9 @@ type sequence struct {
 }
 
 // finish ends the attempt once. Safe from any goroutine.
-func (a *attempt) finish(outcome ledger.Outcome) bool {
+func (a *attempt) finish(outcome ledger.Outcome) {
 	if !a.ended.CompareAndSwap(false, true) {
-		return false
+		return
 	}
 	pool := a.routing.policy.pool
 	a.ticket.Release(outcome, pool.ledger.Now())
@@ -77,7 +77,6 @@ func (a *attempt) finish(outcome ledger.Outcome) bool {
 	}
 	a.upstream.labels.ended(outcome)
 	pool.free()
-	return true
 }
 
 // failed ends the current attempt because the round trip did.

@@ -55,9 +55,9 @@ func (p *Policy) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		kvcaddyfile.Option{Name: "max_body", Read: kvcaddyfile.Size(&p.MaxBody, 1, maxBodyLimit)},
 		kvcaddyfile.Option{Name: "max_buffered", Read: kvcaddyfile.Size(&p.MaxBuffered, 1, maxMemory)},
 		kvcaddyfile.Option{Name: "weights", Read: kvcaddyfile.Sub(
-			kvcaddyfile.Option{Name: "prefill", Read: kvcaddyfile.Float(&p.Weights.Prefill, 0)},
-			kvcaddyfile.Option{Name: "decode", Read: kvcaddyfile.Float(&p.Weights.Decode, 0)},
-			kvcaddyfile.Option{Name: "request", Read: kvcaddyfile.Float(&p.Weights.Request, 0)},
+			kvcaddyfile.Option{Name: "prefill", Read: kvcaddyfile.Float(&p.Weights.Prefill, 0, maxWeight)},
+			kvcaddyfile.Option{Name: "decode", Read: kvcaddyfile.Float(&p.Weights.Decode, 0, maxWeight)},
+			kvcaddyfile.Option{Name: "request", Read: kvcaddyfile.Float(&p.Weights.Request, 0, maxWeight)},
 		)},
 		kvcaddyfile.Option{Name: "fallback", Read: kvcaddyfile.Module[reverseproxy.Selector](
 			&p.FallbackRaw, "http.reverse_proxy.selection_policies", "policy")},

@@ -19,25 +19,36 @@
 // 0 where the engine computes everything (embeddings, prompt_logprobs, echo
 // with logprobs).
 //
-// A request without a prompt (a GET, a body that is not understood, one that is
-// too long) goes to the fewest running sequences, or where the configured
-// fallback policy says. If it carries a body, it is charged a prefill estimated
-// from its length.
+// A request without a prompt (a GET, a body that is not understood) goes to the
+// fewest running sequences, or where the configured fallback policy says, unless
+// that upstream is full or was tried by this request while another is free. If it
+// carries a body, it is charged a prefill estimated from its length.
 //
 // A request that builds on an earlier response of the responses API, or reads
 // or cancels it, follows the upstream that made it while that is available.
 //
-// Upstreams that failed in this very request are left out while another is
-// available, and recent failures weigh on the others' choice for a while.
+// Upstreams where an attempt at this very request failed or was answered with
+// 4xx or 5xx are left out while another is available, and recent failures weigh
+// on the others' choice for a while.
 //
-// Prompts become tokens by the pool's tokenizer (tokenizer.go): the encoding that
-// the model is known to use, a named one, a Hugging Face file, or an estimate.
-// With the model's chat template they are the engine's own; else they are
-// rendered in a stable way, and what is counted is multiplied by the ratio,
-// learnt for each model, of what responses report to what was counted. The
-// pool's token cache makes a growing conversation cost what is new in it. Model
-// and tenant (isolate_by) are a namespace beside the blocks; adapter and salt are
-// part of them.
+// # How prompts become tokens
+//
+// By the pool's tokenizer (tokenizer.go). The encodings of `auto` are loaded
+// beside the requests; o200k_base stands in until one is there. What was encoded
+// is remembered in the pool's token cache, as hashes and ids without text. With a
+// chat template, chats and completions of the OpenAI API become the engine's own
+// tokens; all else is rendered in a stable way of our own.
+//
+// Blocks are made of the tokens as counted. n and c are counts times a ratio,
+// learnt for each model and script from the prompt tokens that responses report.
+// Exact counts are not corrected and teach nothing.
+//
+// Prompts match within their model, adapter and salt only, and with isolate_by
+// within their tenant, which is kept as a keyed hash.
+//
+// A body beyond max_body, or without room in max_buffered, streams through and is
+// charged by its length. Of bodies above 1 MiB only as many are tokenized at a
+// time as there are processors.
 //
 // # When tokens are charged and released
 //
@@ -86,7 +97,9 @@
 //
 // # Locks
 //
-// In this order: the ledger's, the index's. The pool's own guards its maps and
-// parameters and is never held together with the ledger's. Nothing is read,
-// written, logged or hashed under any of them.
+// In this order: the ledger's, the index's; and the pool's own, the index's. The
+// pool's guards its maps and parameters and is never held together with the
+// ledger's. Token cache, ratios and response owners have locks of their own,
+// taken under none of these. No I/O, no encoding and no logging happens under
+// any of them.
 package kvaware

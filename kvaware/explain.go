@@ -152,6 +152,11 @@ var guessedPaths = [...]string{"/v1/chat/completions", "/v1/completions", "/v1/r
 
 // read tells rt what the request asks for.
 func (e *explanation) read(ctx context.Context, rt *routing, query url.Values, body []byte) error {
+	done, ok := turn(ctx, len(body))
+	if !ok {
+		return ctx.Err()
+	}
+	defer done()
 	rd := tokenize.AcquireReader()
 	defer rd.Release()
 	paths := guessedPaths[:]

@@ -26,7 +26,7 @@ var (
 		"Panics that were caught and routed around, by place. Anything but 0 is a bug.", "where")
 
 	selectSeconds = newHistogramVec("select_duration_seconds",
-		"Time spent on choosing an upstream, by stage: read waits for the client's body, tokenize turns it into block hashes, choose matches, weighs and charges.",
+		"Time spent on choosing an upstream, by stage: read waits for the client's body, tokenize turns it into block hashes (a body above 1 MiB after waiting for its turn), choose matches, weighs and charges.",
 		prometheus.ExponentialBuckets(2e-6, 4, 12), "stage")
 )
 

@@ -24,6 +24,7 @@ func TestOptionsThatMakeNoSenseAreRefusedByName(t *testing.T) {
 		"max_body 2147483648":          {MaxBody: 2 << 30},
 		"max_buffered -1":              {MaxBuffered: -1},
 		"token_cache -1":               {TokenCache: -1},
+		"isolate_by \"X-Tenant\"":      {IsolateBy: "X-Tenant"},
 		"only global placeholders":     {Pool: "{http.request.host}"},
 		"is empty once":                {Pool: "{env.KV_AWARE_NO_SUCH_VARIABLE}"},
 		"weights: prefill -1":          {Weights: Weights{Prefill: &negative}},

@@ -5,6 +5,7 @@ package kvaware
 import (
 	"encoding/json"
 	"fmt"
+	"hash/maphash"
 	"math"
 	"strings"
 	"sync/atomic"
@@ -62,30 +63,33 @@ type Policy struct {
 
 	// Tokens in a KV block. Engines share prefixes in whole blocks only, so this
 	// should be what the engines use: 16 is vLLM's default. A larger value makes
-	// the index smaller and the match coarser. Belongs to the pool. Default: 16.
+	// the index smaller and the match coarser. From 1 to 4096. Belongs to the pool.
+	// Default: 16.
 	BlockSize int `json:"block_size,omitempty"`
 
 	// KV-cache capacity of each upstream, in tokens: what vLLM logs at start as
 	// "GPU KV cache size". It bounds what the index believes an upstream to
 	// hold. Too large, and requests are sent to prefixes that are gone; too
-	// small, and they miss prefixes that are there. Belongs to the pool.
+	// small, and they miss prefixes that are there. At least one block, fewer than
+	// 2^30 blocks. Belongs to the pool.
 	// Default: 400000, about an 8B model on one 80 GB accelerator.
 	CacheTokens int64 `json:"cache_tokens,omitempty"`
 
 	// Bytes of a request body to read for its prompt, and to keep for retries
 	// until the response begins. A longer body is not refused: it streams
-	// through, routed by its length. Default: 16777216 (16 MiB).
+	// through, routed by its length. At most 1073741824 (1 GiB); reading a body
+	// takes several times its length in memory. Default: 16777216 (16 MiB).
 	MaxBody int64 `json:"max_body,omitempty"`
 
 	// Bytes of request bodies held at one time, all requests of the pool
-	// together. Beyond it requests are routed by their length, never refused.
-	// Belongs to the pool. Default: 1073741824 (1 GiB).
+	// together. Beyond it requests are routed by their length, never refused. At
+	// most 1 TiB. Belongs to the pool. Default: 1073741824 (1 GiB).
 	MaxBuffered int64 `json:"max_buffered,omitempty"`
 
 	// Bytes of memory for remembering how prompts were encoded, so that a
 	// conversation that grows costs only what is new in it. It holds hashes and a
-	// few token ids, no text, and takes memory as it needs it. Belongs to the
-	// pool. Default: 268435456 (256 MiB), room for conversations of about 300
+	// few token ids, no text, and takes memory as it needs it. At most 1 TiB;
+	// below about 1 KiB nothing is remembered. Belongs to the pool. Default: 268435456 (256 MiB), room for conversations of about 300
 	// million tokens.
 	TokenCache int64 `json:"token_cache,omitempty"`
 
@@ -95,18 +99,23 @@ type Policy struct {
 
 	// Name of the pool whose knowledge of upstreams (prefix index and load) this
 	// handler shares. Handlers that name the same upstreams should share one.
-	// Default: the pool without a name.
+	// Global placeholders such as {env.NAME} are replaced. Under another name
+	// nothing that was learnt is known. Default: the pool without a name.
 	Pool string `json:"pool,omitempty"`
 
 	// What tells tenants apart, as a placeholder such as
 	// `{http.request.header.X-Tenant}` (in a Caddyfile, `{header.X-Tenant}`):
 	// prompts of different values are never taken for cached by each other's.
 	// It parts what this policy believes, not what engines share: without the
-	// engine's own `cache_salt` it is no security boundary. Default: none.
+	// engine's own `cache_salt` it is no security boundary. In JSON give the full
+	// name: a placeholder that is not known is empty for everybody, and parts
+	// nobody. Default: none.
 	IsolateBy string `json:"isolate_by,omitempty"`
 
 	// The policy for requests that carry no prompt. The request is charged to
-	// the upstream it chooses. Default: the fewest running sequences, then the
+	// the upstream it chooses, or to another if that one is full or was tried by
+	// this request while another is free. It must not be or contain kv_aware.
+	// Default: the fewest running sequences, then the
 	// least token load, then at random.
 	FallbackRaw json.RawMessage `json:"fallback,omitempty" caddy:"namespace=http.reverse_proxy.selection_policies inline_key=policy"`
 
@@ -193,6 +202,7 @@ func (p *Policy) resolveOptions() error {
 	if p.tokens, err = p.Tokenizer.provision(repl); err != nil {
 		return fmt.Errorf("tokenizer: %w", err)
 	}
+	p.tokens.key = maphash.String(tenantSeed, p.tokens.described)
 	setDefault(&p.BlockSize, DefaultBlockSize)
 	setDefault(&p.CacheTokens, DefaultCacheTokens)
 	setDefault(&p.MaxBody, DefaultMaxBody)
@@ -228,6 +238,8 @@ func (p *Policy) checkOptions() error {
 		return fmt.Errorf("max_buffered %d: expecting 1 to %d bytes", p.MaxBuffered, int64(maxMemory))
 	case p.TokenCache < 1 || p.TokenCache > maxMemory:
 		return fmt.Errorf("token_cache %d: expecting 1 to %d bytes", p.TokenCache, int64(maxMemory))
+	case p.IsolateBy != "" && !strings.Contains(p.IsolateBy, "{"):
+		return fmt.Errorf("isolate_by %q: a fixed text tells no tenants apart: give a placeholder such as {http.request.header.X-Tenant}", p.IsolateBy)
 	case strings.ContainsAny(p.Pool, "{}"):
 		return fmt.Errorf("pool %q: only global placeholders such as {env.NAME} can name a pool", p.Pool)
 	}

@@ -54,7 +54,7 @@ type routing struct {
 	response uint64 // keyed hash of the earlier response that the request names, 0 if none
 
 	replay  *replay
-	tried   []*upstream // where attempts failed
+	tried   []*upstream // where attempts failed or were answered with 4xx or 5xx
 	current atomic.Pointer[attempt]
 	stop    func() bool // stops end from being called; nil when not armed
 }
@@ -129,18 +129,29 @@ const largeBody = 1 << 20
 
 var largeBodies = make(chan struct{}, runtime.GOMAXPROCS(0))
 
+// turn waits until a body of that length may be tokenized, or reports that the
+// request ended first.
+func turn(ctx context.Context, length int) (done func(), ok bool) {
+	if length <= largeBody {
+		return func() {}, true
+	}
+	select {
+	case largeBodies <- struct{}{}:
+		return func() { <-largeBodies }, true
+	case <-ctx.Done():
+		return nil, false
+	}
+}
+
 // tokenize turns the body into prompts and chains.
 func (rt *routing) tokenize(r *http.Request, kind tokenize.Kind) {
 	p := rt.policy
-	if len(rt.replay.bytes()) > largeBody {
-		select {
-		case largeBodies <- struct{}{}:
-			defer func() { <-largeBodies }()
-		case <-r.Context().Done():
-			rt.withoutTokens(r, string(bodyBroken))
-			return
-		}
+	done, ok := turn(r.Context(), len(rt.replay.bytes()))
+	if !ok {
+		rt.withoutTokens(r, string(bodyBroken))
+		return
 	}
+	defer done()
 	rd := tokenize.AcquireReader()
 	defer rd.Release()
 	req, err := rd.Read(kind, r.URL.Path, rt.replay.bytes())
@@ -151,12 +162,9 @@ func (rt *routing) tokenize(r *http.Request, kind tokenize.Kind) {
 		}
 	}
 	if err != nil {
-		reason := "unreadable"
 		var typed *tokenize.Error
-		if errors.As(err, &typed) {
-			reason = string(typed.Reason)
-		}
-		rt.withoutTokens(r, reason)
+		errors.As(err, &typed) // Read gives no other
+		rt.withoutTokens(r, string(typed.Reason))
 		return
 	}
 	rt.demandOf(r.Context(), rd, req)
@@ -168,7 +176,7 @@ func (rt *routing) demandOf(ctx context.Context, rd *tokenize.Reader, req *token
 	encoder := p.pool.tokens.Load().Encoder(p.tokens.encoder(req.Model))
 	rt.exact = rd.ChainExact(ctx, req, p.tokens.exact, encoder, p.BlockSize)
 	rt.namespace = req.Namespace ^ rt.tenant
-	rt.ratioKey = tokenize.RatioKey{Model: req.Namespace, Script: rd.Script()}
+	rt.ratioKey = tokenize.RatioKey{Model: req.Namespace ^ p.tokens.key, Script: rd.Script()}
 	rt.ratio = 1
 	if !rt.exact {
 		rt.ratio = p.pool.ratios.Ratio(rt.ratioKey)

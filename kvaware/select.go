@@ -213,27 +213,26 @@ func (c *candidates) keepOnly(u *reverseproxy.Upstream, p *Policy, repl *caddy.R
 }
 
 // decide runs under the ledger's lock: it matches the prompts against the
-// index, picks the candidate of least load, and pins the prompts there. Preferred
-// is the candidate that must take the request if it can, and why, or -1. It
-// cannot if it is full or failed in this request while another is free: a
-// fallback policy knows neither.
+// index, picks the candidate of least load, and pins the prompts there. Preferred,
+// if not -1, takes the request instead, for the reason why; but not if it is full,
+// or was tried by this request while another is free: a fallback policy knows
+// neither.
 func (rt *routing) decide(a *attempt, c *candidates, cands []choose.Candidate, preferred int, why string) int {
 	p := rt.policy
 	rt.weigh(c, cands)
 
+	full := func(i int) bool {
+		// Caddy counts a request on its upstream only after Select returned.
+		most := c.upstreams[i].MaxRequests
+		return most > 0 && c.loads[i].Live() >= most
+	}
 	untried := false
 	for i := range cands {
-		u := c.upstreams[i]
-		// Caddy counts a request on its upstream only after Select returned.
-		full := u.MaxRequests > 0 && c.loads[i].Live() >= u.MaxRequests
-		cands[i].Excluded = full || rt.hasTried(c.known[i])
+		cands[i].Excluded = full(i) || rt.hasTried(c.known[i])
 		untried = untried || !cands[i].Excluded
 	}
-	if !untried {
-		for i := range cands {
-			u := c.upstreams[i]
-			cands[i].Excluded = u.MaxRequests > 0 && c.loads[i].Live() >= u.MaxRequests
-		}
+	for i := range cands {
+		cands[i].Excluded = cands[i].Excluded && (untried || full(i))
 	}
 
 	var i int

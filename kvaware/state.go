@@ -60,8 +60,8 @@ func (p poolParams) capacityBlocks() int { return int(p.cacheTokens / int64(p.bl
 // pool is what is known about a set of upstreams.
 //
 // Locks: the ledger's lock is held while a request is matched, chosen for and
-// charged; the index has its own, taken inside it. mu guards the fields named
-// below and is never held together with the ledger's.
+// charged; the index has its own, taken inside it and inside mu. mu guards the
+// fields named below and is never held together with the ledger's.
 type pool struct {
 	name      string
 	ledger    *ledger.Ledger
@@ -170,14 +170,16 @@ type poolConfig struct {
 func (pl *pool) configure(conf *poolConfig) {
 	listed := pl.resolved(conf.dials)
 	pl.mu.Lock()
-	defer pl.mu.Unlock()
 	conf.replaced = pl.applied
-	pl.apply(conf, listed)
+	resized := pl.apply(conf, listed)
+	pl.mu.Unlock()
+	pl.resize(resized, conf.params.capacityBlocks())
 }
 
 // withdraw takes note that a configuration is stopped. If it is the one applied
-// last, it did not start as a whole (a port was taken, say) or all is over: the
-// one before, which then goes on serving, is applied again.
+// last and replaced another that has not stopped, it did not start as a whole (a
+// port was taken, say): the other goes on serving and is applied again. If it
+// replaced none, all is over.
 func (pl *pool) withdraw(conf *poolConfig) {
 	pl.mu.RLock()
 	var before []string
@@ -186,13 +188,28 @@ func (pl *pool) withdraw(conf *poolConfig) {
 	}
 	pl.mu.RUnlock()
 	listed := pl.resolved(before)
+	var resized []prefix.Holder
 	pl.mu.Lock()
-	defer pl.mu.Unlock()
 	switch {
 	case pl.applied == conf && conf.replaced != nil:
-		pl.apply(conf.replaced, listed)
+		resized = pl.apply(conf.replaced, listed)
+	case pl.applied == conf:
+		pl.applied = nil // a later one has nothing to go back to
 	case pl.applied != nil && pl.applied.replaced == conf:
 		pl.applied.replaced = nil
+	}
+	blocks := pl.params.capacityBlocks()
+	pl.mu.Unlock()
+	pl.resize(resized, blocks)
+}
+
+// resize gives caches another capacity. It is done without pl.mu, since evicting
+// what no longer fits may take a while and requests look upstreams up meanwhile.
+// All upstreams of a pool have one capacity, so a slot that changed hands in
+// between gets the right one.
+func (pl *pool) resize(slots []prefix.Holder, blocks int) {
+	for _, slot := range slots {
+		pl.index.SetCapacity(slot, blocks)
 	}
 }
 
@@ -207,8 +224,9 @@ func (pl *pool) resolved(dials []string) map[*upstream]bool {
 	return us
 }
 
-// apply makes a configuration count. pl.mu is held.
-func (pl *pool) apply(conf *poolConfig, listed map[*upstream]bool) {
+// apply makes a configuration count, and gives the slots whose capacity changes
+// with it. pl.mu is held.
+func (pl *pool) apply(conf *poolConfig, listed map[*upstream]bool) (resized []prefix.Holder) {
 	params := conf.params
 	pl.budget.limit.Store(params.maxBuffered)
 	// Chains of another block size or tokenizer match nothing that is held.
@@ -219,7 +237,7 @@ func (pl *pool) apply(conf *poolConfig, listed map[*upstream]bool) {
 			pl.index.Forget(u.slot)
 		}
 		if stale || params.cacheTokens != pl.params.cacheTokens {
-			pl.index.SetCapacity(u.slot, params.capacityBlocks())
+			resized = append(resized, u.slot)
 		}
 	}
 	if params.tokenCache != pl.params.tokenCache {
@@ -228,11 +246,13 @@ func (pl *pool) apply(conf *poolConfig, listed map[*upstream]bool) {
 	pl.params = params
 	pl.explainer = conf.explainer
 	pl.applied = conf
+	return resized
 }
 
-// maxUnlisted bounds the upstreams that no configuration lists. A placeholder in
-// an address may take a client's word for it.
-const maxUnlisted = 4096
+// maxFromPlaceholders is how many upstreams there may be for one more to be made
+// of a dial string with placeholders, which may take a client's word for the
+// address. Others are as many as configurations and name servers say.
+const maxFromPlaceholders = 4096
 
 // lookup gives the upstream behind a dial string. It is nil when the string is
 // no valid address once its placeholders are replaced (dialling will then fail
@@ -264,7 +284,7 @@ func (pl *pool) lookup(dial string, repl *caddy.Replacer) *upstream {
 	defer pl.mu.Unlock()
 	u = pl.byAddress[address]
 	if u == nil {
-		if len(pl.byAddress) >= maxUnlisted && !fixed {
+		if len(pl.byAddress) >= maxFromPlaceholders && !fixed {
 			return nil
 		}
 		u = &upstream{

@@ -43,12 +43,14 @@ type Tokenizer struct {
 	// shared by all that name a file of the same content. Only for `hf`.
 	File string `json:"file,omitempty"`
 
-	// Path of the model's chat template: its tokenizer_config.json (with
-	// chat_template.jinja beside it, if there is one), or a .jinja file. With it,
-	// chats of the OpenAI API become the very tokens that vLLM makes of them, so
-	// counts and blocks are exact; without it, or where the template cannot serve
-	// (images, other APIs), they are rendered in a stable way of our own. Only
-	// for `hf`. Default: none.
+	// Path of the model's chat template: its tokenizer_config.json (a
+	// chat_template.jinja beside it goes first), or a .jinja file, whose special
+	// tokens come from the tokenizer_config.json beside it: without that file they
+	// are empty, and what counts as exact is not. With a template, chats and
+	// completions of the OpenAI API become the very tokens that vLLM makes of
+	// them; without, or where it cannot serve (images, other APIs, a rendering of
+	// more than 50 ms), prompts are rendered in a stable way of our own. It is read
+	// when the configuration is loaded. Only for `hf`. Default: none.
 	ChatTemplate string `json:"chat_template,omitempty"`
 }
 
@@ -61,7 +63,7 @@ const (
 )
 
 // standInEncoding is what auto takes for models of which nothing is known.
-const standInEncoding = "o200k_base"
+var standInEncoding, _ = tokenize.EncodingForModel("")
 
 // estimateSecret keys the ids of estimates, which are compared within the
 // process only.
@@ -72,6 +74,7 @@ type tokens struct {
 	described string           // kind and what it needs, for the log and the admin API
 	fixed     tokenize.Encoder // nil: by the request's model
 	exact     *tokenize.Exact  // nil: prompts are rendered in our own way
+	key       uint64           // keeps apart what is learnt of the counts of different tokenizers
 }
 
 // provision fills in defaults and loads what is named.
@@ -121,7 +124,7 @@ func (t *Tokenizer) provision(repl *caddy.Replacer) (*tokens, error) {
 		if t.ChatTemplate != "" {
 			template, err := loadTemplate(t.ChatTemplate)
 			if err != nil {
-				return nil, fmt.Errorf("chat_template %s: %w", t.ChatTemplate, err)
+				return nil, fmt.Errorf("chat_template %s: %w: name the model's tokenizer_config.json or .jinja file", t.ChatTemplate, err)
 			}
 			made.described += " with " + t.ChatTemplate
 			made.exact = tokenize.NewExact(tokenizer, template)

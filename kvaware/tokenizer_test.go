@@ -115,6 +115,14 @@ func TestCountsAreCorrectedByWhatResponsesReport(t *testing.T) {
 	if n := promptTokens(t, c, body); n < ours*14/10 || n > ours*16/10 {
 		t.Errorf("%d tokens of ours are corrected to %d, the engine says %d", ours, n, ours*3/2)
 	}
+	// What is learnt of one tokenizer's counts says nothing of another's.
+	for tokenizer, want := range map[string]string{"auto": `"token_ratio":1.4`, "estimate": `"token_ratio":1,`} {
+		c.Reload("", site(engine.Addr(), "tokenizer "+tokenizer, ""))
+		if _, _, answer := c.Admin("POST", "/kv_aware/explain", body); !strings.Contains(answer, want) {
+			t.Errorf("tokenizer %s: want %s in %s", tokenizer, want, answer)
+		}
+	}
+	c.Reload("", site(engine.Addr(), "", ""))
 	// Another model is another tokenizer.
 	counted <- 0
 	if n := promptTokens(t, c, strings.Replace(body, `"model":"m"`, `"model":"other"`, 1)); n != ours {

@@ -77,9 +77,6 @@ func (t *observingTransport) RoundTrip(req *http.Request) (*http.Response, error
 	return res, nil
 }
 
-// Unwrap gives the transport that was configured.
-func (t *observingTransport) Unwrap() http.RoundTripper { return t.inner }
-
 // TLSEnabled implements reverseproxy.TLSTransport.
 func (t *observingTransport) TLSEnabled() bool {
 	inner, ok := t.inner.(reverseproxy.TLSTransport)

@@ -19,4 +19,10 @@
 // Bodies come from outside. Whatever they hold, reading them takes time linear
 // in their length, memory of a small multiple of it, never panics and never
 // changes them; errors carry an offset and no text.
+//
+// Ids come from one of tiktoken's encodings ([LoadEncoding]), a Hugging Face
+// tokenizer ([LoadHF]) or an [Estimate]. A [Cache] remembers what was encoded,
+// and [Ratios] learns how far counts are from the engine's. Where the model's own
+// template is known, [Reader.ChainExact] chains the very ids that the engine
+// makes (package chattemplate renders the text).
 package tokenize

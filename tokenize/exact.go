@@ -47,7 +47,7 @@ const tagExact hashTag = 1 << 16
 // template refuses, as the engine then answers 400.
 //
 // If enc is a [CachedEncoder] of the tokenizer of e, only what its cache does not
-// know is encoded; ctx bounds the rendering, as its template does.
+// know is encoded. Ctx bounds the rendering, as do the template's own bounds.
 func (rd *Reader) ChainExact(ctx context.Context, req *Request, e *Exact, enc Encoder, blockSize int) (exact bool) {
 	cached, _ := enc.(*CachedEncoder)
 	switch {

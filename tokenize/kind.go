@@ -38,7 +38,7 @@ var kindNames = [...]string{
 	Unlisted:          "unlisted",
 }
 
-// String returns the name used in metrics and logs.
+// String returns the name that the admin API shows.
 func (k Kind) String() string {
 	if int(k) < len(kindNames) {
 		return kindNames[k]

@@ -10,7 +10,7 @@ import (
 
 // RatioKey names what a ratio is learnt for.
 type RatioKey struct {
-	Model  uint64 // [Request.Namespace]
+	Model  uint64 // [Request.Namespace], mixed with what tells the encoder
 	Script Script
 }
 

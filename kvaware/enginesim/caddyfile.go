@@ -75,7 +75,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	pace := new(Pace)
 	err := kvcaddyfile.Block(d,
 		kvcaddyfile.Option{Name: "model", Read: kvcaddyfile.String(&h.Model)},
-		kvcaddyfile.Option{Name: "speed", Read: kvcaddyfile.Float(&speed, minSpeed)},
+		kvcaddyfile.Option{Name: "speed", Read: kvcaddyfile.Float(&speed, minSpeed, math.MaxFloat64)},
 		kvcaddyfile.Option{Name: "block_size", Read: kvcaddyfile.Int(&h.BlockSize, 1, 1<<16)},
 		kvcaddyfile.Option{Name: "kv_tokens", Read: kvcaddyfile.Int(&h.KVTokens, 1, most)},
 		kvcaddyfile.Option{Name: "max_num_seqs", Read: kvcaddyfile.Int(&h.MaxNumSeqs, 1, most)},
@@ -83,7 +83,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		kvcaddyfile.Option{Name: "max_model_len", Read: kvcaddyfile.Int(&h.MaxModelLen, 2, most)},
 		kvcaddyfile.Option{Name: "output", Read: kvcaddyfile.Int(&h.Output, 1, most)},
 		kvcaddyfile.Option{Name: "fail", Read: readFailure(&h.Fail)},
-		kvcaddyfile.Option{Name: "fail_rate", Read: kvcaddyfile.Float(&h.FailRate, 0)},
+		kvcaddyfile.Option{Name: "fail_rate", Read: kvcaddyfile.Float(&h.FailRate, 0, 1)},
 		kvcaddyfile.Option{Name: "pace", Read: kvcaddyfile.Sub(
 			kvcaddyfile.Option{Name: "step", Read: kvcaddyfile.Duration(&pace.Step, 1)},
 			kvcaddyfile.Option{Name: "token", Read: kvcaddyfile.Duration(&pace.Token, 1)},

@@ -63,7 +63,7 @@ func Cost(w Weights, c Candidate) float64 {
 }
 
 func cost(w Weights, c *Candidate) float64 {
-	sum := w.Prefill*float64(c.Prefill+c.Uncached) + w.Decode*float64(c.Decode) + w.Request*float64(c.Running)
+	sum := Load(w, *c)
 	if c.Ghosts > 0 {
 		sum += max(w.Prefill, w.Decode)*c.GhostTokens + w.Request*c.Ghosts
 	}

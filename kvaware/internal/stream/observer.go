@@ -262,3 +262,7 @@ func (o *Observer) FinishReason(seq int) string {
 	r := &o.tally.sequences[seq].finish
 	return string(r.name[:r.len])
 }
+
+// ResponseID gives the id of the OpenAI response object as soon as it was seen,
+// "" before that.
+func (o *Observer) ResponseID() string { return o.responseID }
