@@ -13,6 +13,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
+	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -73,20 +74,24 @@ func NewSecure(t testing.TB) *Secure {
 	return s
 }
 
-// freePort finds a port that is free for TCP and for UDP.
+// freePort finds a port that is free for TCP and for UDP. It lies below those
+// that the system gives to whoever asks for any: between this test's look and its
+// use, no other process is given it.
 func freePort(t testing.TB) string {
 	t.Helper()
+	const least, most = 12_000, 32_000
 	for range 100 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		address := "127.0.0.1:" + strconv.Itoa(least+mathrand.IntN(most-least))
+		l, err := net.Listen("tcp", address)
 		if err != nil {
-			t.Fatal(err)
+			continue
 		}
-		port := l.Addr().(*net.TCPAddr).Port
-		u, err := net.ListenPacket("udp", "127.0.0.1:"+strconv.Itoa(port))
+		u, err := net.ListenPacket("udp", address)
 		_ = l.Close()
 		if err == nil {
 			_ = u.Close()
-			return strconv.Itoa(port)
+			_, port, _ := net.SplitHostPort(address)
+			return port
 		}
 	}
 	t.Fatal("no port is free for both TCP and UDP")
