@@ -129,11 +129,13 @@ type Policy struct {
 	fallback reverseproxy.Selector
 	weights  choose.Weights
 	tokens   *tokens
-	pool     *pool
-	proxy    *reverseproxy.Handler // whose list of static upstreams is known
-	params   poolParams
-	logger   *zap.Logger
-	static   atomic.Pointer[resolvedPool] // the last list of upstreams, resolved
+	// remembered is replaced when the pool's cache is.
+	remembered atomic.Pointer[remembered]
+	pool       *pool
+	proxy      *reverseproxy.Handler // whose list of static upstreams is known
+	params     poolParams
+	logger     *zap.Logger
+	static     atomic.Pointer[resolvedPool] // the last list of upstreams, resolved
 }
 
 // Weights are the weights of the token load
@@ -185,6 +187,9 @@ func (p *Policy) Provision(ctx caddy.Context) error {
 	}
 	// From here on there is something for Cleanup to give back.
 	p.pool = acquirePool(p.Pool, p.params)
+	// Now, while the policy that this one replaces still keeps its encoder: so
+	// both have the same one, and what the cache holds outlives the reload.
+	p.encoder("")
 
 	return p.wrapTransport(ctx)
 }

@@ -173,8 +173,7 @@ func (rt *routing) tokenize(r *http.Request, kind tokenize.Kind) {
 // demandOf takes over what a request that could be read asks for.
 func (rt *routing) demandOf(ctx context.Context, rd *tokenize.Reader, req *tokenize.Request) {
 	p := rt.policy
-	encoder := p.pool.tokens.Load().Encoder(p.tokens.encoder(req.Model))
-	rt.exact = rd.ChainExact(ctx, req, p.tokens.exact, encoder, p.BlockSize)
+	rt.exact = rd.ChainExact(ctx, req, p.tokens.exact, p.encoder(req.Model), p.BlockSize)
 	rt.namespace = req.Namespace ^ rt.tenant
 	rt.ratioKey = tokenize.RatioKey{Model: req.Namespace ^ p.tokens.key, Script: rd.Script()}
 	rt.ratio = 1

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -181,6 +182,30 @@ func (t *tokens) encoder(model string) tokenize.Encoder {
 		go func() { _ = wanted.load(name) }()
 	}
 	return onDemand[standInEncoding].ready.Load()
+}
+
+// remembered are a policy's encoders with a token cache. The cache knows them by
+// weak pointers only, and what it holds is lost with them; so the policy keeps
+// them for as long as it lives.
+type remembered struct {
+	cache    *tokenize.Cache
+	encoders sync.Map // tokenize.Encoder → *tokenize.CachedEncoder
+}
+
+// encoder gives what the text of a request for that model is encoded with, with
+// the pool's present cache.
+func (p *Policy) encoder(model string) tokenize.Encoder {
+	plain, cache := p.tokens.encoder(model), p.pool.tokens.Load()
+	r := p.remembered.Load()
+	if r == nil || r.cache != cache {
+		r = &remembered{cache: cache}
+		p.remembered.Store(r)
+	}
+	e, known := r.encoders.Load(plain)
+	if !known {
+		e, _ = r.encoders.LoadOrStore(plain, cache.Encoder(plain))
+	}
+	return e.(tokenize.Encoder)
 }
 
 // name says what the text of a request for that model is encoded with.
