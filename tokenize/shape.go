@@ -118,6 +118,9 @@ func (rd *Reader) adapter(f *fields) uint32 {
 	return 0
 }
 
+// documentsArgument names the argument that is laid out as text and not by a hash.
+const documentsArgument = "documents"
+
 // templateArguments adds what the chat template is given beside the messages.
 // They come first: most templates render them at the head, and with others a
 // change of theirs only costs a prefix.
@@ -132,7 +135,7 @@ func (rd *Reader) templateArguments(f *fields) {
 	rd.addArgument("reasoning_effort", effort)
 	rd.addArgument("think", f[keyThink])
 	if documents := f[keyDocuments]; !rd.isNull(documents) {
-		rd.addSynthetic(rd.hashString(tagArgument, "documents"), startTokens)
+		rd.addSynthetic(rd.hashString(tagArgument, documentsArgument), startTokens)
 		rd.addValue(documents)
 		rd.addEnd()
 	}
