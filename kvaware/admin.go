@@ -31,6 +31,7 @@ func init() {
 // `GET /kv_aware/index` | How large the prefix index is, and what it believes each upstream to hold
 // `DELETE /kv_aware/index` | Forgets what upstreams are believed to hold
 // `POST /kv_aware/explain` | Where the request in the body would go, and why
+// `POST /kv_aware/tokenize` | How the request in the body becomes tokens and blocks
 //
 // `?pool=` names a pool; `?pool=` with nothing behind it is the pool without a
 // name. No answer holds anything of a prompt.
@@ -59,6 +60,9 @@ func (*Admin) Routes() []caddy.AdminRoute {
 		}},
 		{Pattern: "/kv_aware/explain", Handler: endpoint{
 			{http.MethodPost, explain},
+		}},
+		{Pattern: "/kv_aware/tokenize", Handler: endpoint{
+			{http.MethodPost, showTokens},
 		}},
 	}
 }

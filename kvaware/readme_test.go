@@ -109,6 +109,12 @@ func TestTheREADMENamesWhatIsThere(t *testing.T) {
 			t.Errorf("POST /kv_aware/explain: %s is not in the README", name)
 		}
 	}
+	tokenized := between(t, text, "Fields of <code>POST /kv_aware/tokenize</code>", "</details>")
+	for _, name := range slices.Concat(keys(reflect.TypeFor[Tokenized]()), keys(reflect.TypeFor[TokenizedPrompt]()), keys(reflect.TypeFor[TokenizedMessage]())) {
+		if !strings.Contains(tokenized, "`"+name+"`") && !strings.Contains(tokenized, "`"+name+"[]`") {
+			t.Errorf("POST /kv_aware/tokenize: %s is not in the README", name)
+		}
+	}
 	index := between(t, text, "Fields of <code>/kv_aware/index</code>", "</details>")
 	for _, name := range slices.Concat(keys(reflect.TypeFor[indexState]()), keys(reflect.TypeFor[poolIndex]()), keys(reflect.TypeFor[upstreamIndex]())) {
 		if !strings.Contains(index, "`"+name+"`") && !strings.Contains(index, "`"+name+"[]`") {
