@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+)
+
+// maxBody bounds the body that a command reads, as max_body does for requests.
+const maxBody = 1 << 30
+
+// readBody reads the file of that name, or what comes in by - .
+func readBody(cmd *cobra.Command, name string) ([]byte, error) {
+	from := cmd.InOrStdin()
+	if name != "-" {
+		file, err := os.Open(name) //nolint:gosec // the user names the file
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		from = file
+	}
+	body, err := io.ReadAll(io.LimitReader(from, maxBody+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > maxBody {
+		return nil, fmt.Errorf("%s: longer than %d bytes", name, maxBody)
+	}
+	return body, nil
+}
+
+// addBodyFlags adds the flags of commands about the body of a request.
+func addBodyFlags(cmd *cobra.Command) {
+	cmd.Flags().StringP("path", "", "", "Where the request would be sent, such as /v1/messages (default: told by the body's shape)")
+	cmd.Flags().StringP("pool", "", "", "Pool of the running instance (default: the one without a name, else the only one)")
+	cmd.Flags().BoolP("json", "", false, "Print JSON")
+	addAdminFlags(cmd)
+}
+
+// askAbout gives what the running instance answers about a body. Of the flags
+// named, those given go into the query.
+func askAbout(cmd *cobra.Command, endpoint string, body []byte, parameters ...string) ([]byte, error) {
+	api, err := adminAPIOf(cmd)
+	if err != nil {
+		return nil, err
+	}
+	query := url.Values{"limit": {"10000"}} // the most it lists
+	for _, name := range append(parameters, "path", "pool") {
+		if f := cmd.Flags().Lookup(name); f.Changed {
+			query.Set(name, f.Value.String())
+		}
+	}
+	return api.call(cmd.Context(), "POST", endpoint, query, body)
+}
+
+// printJSON prints a value for machines.
+func printJSON(w io.Writer, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s\n", data)
+	return err
+}
+
+// table aligns columns, numbers to the right. Cells end with a tab.
+func table(w io.Writer) *tabwriter.Writer {
+	return tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+}
+
+// counted is a number with its noun.
+func counted[N int | int64](n N, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprint(n, " ", noun, "s")
+}
+
+// shown makes text from outside fit for a terminal.
+func shown(text string) string {
+	quoted := fmt.Sprintf("%q", text)
+	if inside := quoted[1 : len(quoted)-1]; inside == text && text != "" {
+		return text
+	}
+	return quoted
+}
