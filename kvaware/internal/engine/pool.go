@@ -25,7 +25,19 @@ type pool struct {
 	blocks []block // and one more, the free list's sentinel
 	table  map[uint64]int32
 	free   int
+	watch  BlockSink // nil if nobody listens
 }
+
+// BlockSink is told what the prefix cache holds, within calls of the engine's
+// methods. It must not call the engine.
+type BlockSink interface {
+	Stored(hash uint64)  // a block of that content can be found, and none could before
+	Removed(hash uint64) // the last block of that content is gone
+	Cleared()            // none can be found any more
+}
+
+// WatchBlocks has a sink told of changes from now on; nil ends that.
+func (e *Engine) WatchBlocks(sink BlockSink) { e.pool.watch = sink }
 
 func newPool(blocks int) pool {
 	p := pool{blocks: make([]block, blocks+1), table: make(map[uint64]int32), free: blocks}
@@ -112,6 +124,9 @@ func (p *pool) name(id int32, hash uint64, before int32) {
 	oldest, ok := p.table[hash]
 	if !ok {
 		p.table[hash] = id
+		if p.watch != nil {
+			p.watch.Stored(hash)
+		}
 		return
 	}
 	o := &p.blocks[oldest]
@@ -125,6 +140,9 @@ func (p *pool) forget(id int32) {
 	b.hashed = false
 	if b.nextCopy == id {
 		delete(p.table, b.hash)
+		if p.watch != nil {
+			p.watch.Removed(b.hash)
+		}
 		return
 	}
 	p.blocks[b.prevCopy].nextCopy = b.nextCopy
@@ -138,5 +156,8 @@ func (p *pool) reset() {
 	clear(p.table)
 	for i := range p.blocks {
 		p.blocks[i].hashed = false
+	}
+	if p.watch != nil {
+		p.watch.Cleared()
 	}
 }

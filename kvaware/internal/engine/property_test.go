@@ -21,6 +21,8 @@ func workload(t testing.TB, seed uint64, check func(*Engine)) []string {
 	p.MaxBatchedTokens = p.MaxSeqs + rng.IntN(60)
 	j := &journal{names: map[*Sequence]string{}}
 	e := newEngine(t, p, j)
+	told := &mirror{}
+	e.WatchBlocks(told)
 
 	var live []*Sequence
 	now := time.Duration(0)
@@ -44,6 +46,10 @@ func workload(t testing.TB, seed uint64, check func(*Engine)) []string {
 		if len(live) > 0 && rng.IntN(4) == 0 {
 			e.Cancel(now, live[rng.IntN(len(live))])
 		}
+		if rng.IntN(50) == 0 {
+			e.ResetPrefixCache()
+		}
+		told.check(t, e)
 		check(e)
 	}
 	for steps := 0; ; steps++ {
@@ -68,6 +74,43 @@ func workload(t testing.TB, seed uint64, check func(*Engine)) []string {
 		t.Fatalf("idle, and yet %+v, context %d of %d decodes", st, e.decodes.context, e.decodes.n)
 	}
 	return j.lines
+}
+
+// mirror holds what a BlockSink was told.
+type mirror struct {
+	hashes map[uint64]bool
+	wrong  int // told of what it was told before
+}
+
+func (m *mirror) Stored(hash uint64) {
+	if m.hashes[hash] {
+		m.wrong++
+	}
+	if m.hashes == nil {
+		m.hashes = make(map[uint64]bool)
+	}
+	m.hashes[hash] = true
+}
+
+func (m *mirror) Removed(hash uint64) {
+	if !m.hashes[hash] {
+		m.wrong++
+	}
+	delete(m.hashes, hash)
+}
+
+func (m *mirror) Cleared() { clear(m.hashes) }
+
+func (m *mirror) check(t testing.TB, e *Engine) {
+	t.Helper()
+	if m.wrong > 0 || len(m.hashes) != len(e.pool.table) {
+		t.Fatalf("told of %d blocks, %d times wrongly; %d can be found", len(m.hashes), m.wrong, len(e.pool.table))
+	}
+	for hash := range e.pool.table {
+		if !m.hashes[hash] {
+			t.Fatalf("block %x can be found and nobody was told", hash)
+		}
+	}
 }
 
 // invariants compares what the engine keeps by increments with what it would be

@@ -65,6 +65,15 @@ func (s *Sequence) Generated() int {
 	return s.done
 }
 
+// Prefilled returns for how many tokens of its prompt KV is there or computed by the
+// step under way, cached ones included; 0 while it waits.
+func (s *Sequence) Prefilled() int {
+	if s.state != stateRunning {
+		return 0
+	}
+	return min(s.computed, s.Prompt)
+}
+
 func (s *Sequence) submitted(e *Engine, now time.Duration) {
 	e.serial++
 	s.engine, s.serial, s.state = e, e.serial, stateWaiting
