@@ -9,7 +9,7 @@ import (
 
 // Request is what a router sees of a request when it arrives.
 type Request struct {
-	ID      int           // position in the run, from 0
+	ID      int           // position in the trace, from 0, the same under every policy
 	Arrived time.Duration // on the run's clock
 	// Session is what a client that names its session would send; 0 if none.
 	Session uint64
@@ -26,6 +26,8 @@ type Request struct {
 	Stream bool
 	// State is the policy's own.
 	State any
+
+	truth *request // what no router sees
 }
 
 // Outcome is how a request ended.
@@ -35,14 +37,14 @@ type Outcome uint8
 const (
 	Completed Outcome = iota
 	Failed            // its replica left or restarted under it; it is routed anew
-	Rejected          // it never fits the replica
+	Rejected          // its replica refused it
 )
 
 // Policy routes the requests of one run. Its methods are called one at a time, in
 // the order of the run's clock.
 type Policy interface {
-	// Route picks one of the replicas in service, which are listed in ascending
-	// order; there is at least one.
+	// Route picks one of the replicas in service whose context the request fits,
+	// which are listed in ascending order; there is at least one.
 	Route(now time.Duration, r *Request, up []int) int
 	// Started tells that the first token was seen.
 	Started(now time.Duration, r *Request, replica int)
