@@ -59,6 +59,7 @@ func (r *run) join(p *replica) {
 	at, _ := slices.BinarySearch(r.up, p.id)
 	r.up = slices.Insert(r.up, at, p.id)
 	if r.member != nil {
+		r.tellKV()
 		r.member.Joined(r.now, p.id, p.capacity())
 	}
 	held := r.held

@@ -140,6 +140,7 @@ func (p *replica) report(now time.Duration) {
 		}
 		generated := m.r.seq.Generated()
 		if generated >= m.r.due {
+			p.run.tellKV()
 			p.run.policy.Progress(now, &m.r.Request, p.id, generated)
 			m.r.due = (generated/every + 1) * every
 		}

@@ -154,7 +154,11 @@ func (r *run) loop(ctx context.Context) error {
 		if len(r.rejoins) > 0 {
 			r.rejoin()
 		}
-		if at >= r.pollAt {
+		if at > r.pollAt { // it was idle
+			every := r.poller.PollEvery()
+			r.pollAt = (at + every - 1) / every * every
+		}
+		if at == r.pollAt {
 			r.poll()
 		}
 		if arrival <= at {
@@ -339,7 +343,6 @@ func (r *run) poll() {
 			r.poller.Polled(r.now, p.id, m)
 		}
 	}
-	every := r.poller.PollEvery()
-	r.pollAt = r.now - r.now%every + every
+	r.pollAt = r.now + r.poller.PollEvery()
 	r.idle = len(r.steps) == 0
 }
