@@ -141,19 +141,19 @@ func TestACopyServesWhenTheFirstIsEvicted(t *testing.T) {
 	for _, id := range []int32{a, b, c} {
 		p.name(id, 7, none)
 	}
-	if p.table[7] != a {
-		t.Fatalf("the table names block %d, want the oldest, %d", p.table[7], a)
+	if id, _ := p.table.get(7); id != a {
+		t.Fatalf("the table names block %d, want the oldest, %d", id, a)
 	}
 	p.release([]int32{b})
 	p.take() // evicts b, one in the middle
 	p.release([]int32{a})
 	p.take()
-	if p.table[7] != c {
-		t.Errorf("the table names block %d, want %d", p.table[7], c)
+	if id, _ := p.table.get(7); id != c {
+		t.Errorf("the table names block %d, want %d", id, c)
 	}
 	p.release([]int32{c})
 	p.take()
-	if _, ok := p.table[7]; ok || p.free != 0 {
+	if _, ok := p.table.get(7); ok || p.free != 0 {
 		t.Errorf("still found, %d free", p.free)
 	}
 }

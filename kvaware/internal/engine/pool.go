@@ -23,7 +23,7 @@ const none = -1
 // hold nothing first, then the least recently used.
 type pool struct {
 	blocks []block // and one more, the free list's sentinel
-	table  map[uint64]int32
+	table  table
 	free   int
 	watch  BlockSink // nil if nobody listens
 }
@@ -40,7 +40,7 @@ type BlockSink interface {
 func (e *Engine) WatchBlocks(sink BlockSink) { e.pool.watch = sink }
 
 func newPool(blocks int) pool {
-	p := pool{blocks: make([]block, blocks+1), table: make(map[uint64]int32), free: blocks}
+	p := pool{blocks: make([]block, blocks+1), table: newTable(), free: blocks}
 	for i := range p.blocks {
 		p.blocks[i].prev = int32((i + blocks) % (blocks + 1))
 		p.blocks[i].next = int32((i + 1) % (blocks + 1))
@@ -54,14 +54,13 @@ func (p *pool) sentinel() int32 { return int32(len(p.blocks) - 1) }
 // being the one before it in the chain.
 func (p *pool) find(hash uint64, before int32) (int32, bool) {
 	if before == none {
-		id, ok := p.table[hash]
-		return id, ok
+		return p.table.get(hash)
 	}
 	after := p.blocks[before].after
 	if b := &p.blocks[after]; b.hashed && b.hash == hash && b.nextCopy == after {
 		return after, true
 	}
-	id, ok := p.table[hash]
+	id, ok := p.table.get(hash)
 	if ok {
 		p.blocks[before].after = id
 	}
@@ -121,9 +120,9 @@ func (p *pool) name(id int32, hash uint64, before int32) {
 	b := &p.blocks[id]
 	b.hash, b.hashed = hash, true
 	b.prevCopy, b.nextCopy = id, id
-	oldest, ok := p.table[hash]
+	oldest, ok := p.table.get(hash)
 	if !ok {
-		p.table[hash] = id
+		p.table.put(hash, id)
 		if p.watch != nil {
 			p.watch.Stored(hash)
 		}
@@ -139,7 +138,7 @@ func (p *pool) forget(id int32) {
 	b := &p.blocks[id]
 	b.hashed = false
 	if b.nextCopy == id {
-		delete(p.table, b.hash)
+		p.table.remove(b.hash)
 		if p.watch != nil {
 			p.watch.Removed(b.hash)
 		}
@@ -147,13 +146,13 @@ func (p *pool) forget(id int32) {
 	}
 	p.blocks[b.prevCopy].nextCopy = b.nextCopy
 	p.blocks[b.nextCopy].prevCopy = b.prevCopy
-	if p.table[b.hash] == id {
-		p.table[b.hash] = b.nextCopy
+	if oldest, _ := p.table.get(b.hash); oldest == id {
+		p.table.put(b.hash, b.nextCopy)
 	}
 }
 
 func (p *pool) reset() {
-	clear(p.table)
+	p.table.clear()
 	for i := range p.blocks {
 		p.blocks[i].hashed = false
 	}

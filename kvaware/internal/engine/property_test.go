@@ -103,12 +103,12 @@ func (m *mirror) Cleared() { clear(m.hashes) }
 
 func (m *mirror) check(t testing.TB, e *Engine) {
 	t.Helper()
-	if m.wrong > 0 || len(m.hashes) != len(e.pool.table) {
-		t.Fatalf("told of %d blocks, %d times wrongly; %d can be found", len(m.hashes), m.wrong, len(e.pool.table))
+	if m.wrong > 0 || len(m.hashes) != e.pool.table.n {
+		t.Fatalf("told of %d blocks, %d times wrongly; %d can be found", len(m.hashes), m.wrong, e.pool.table.n)
 	}
-	for hash := range e.pool.table {
-		if !m.hashes[hash] {
-			t.Fatalf("block %x can be found and nobody was told", hash)
+	for _, entry := range e.pool.table.slots {
+		if entry.id != 0 && !m.hashes[entry.hash] {
+			t.Fatalf("block %x can be found and nobody was told", entry.hash)
 		}
 	}
 }
@@ -161,7 +161,11 @@ func invariants(t *testing.T) func(*Engine) {
 		if free != e.pool.free || free+len(refs) != e.params.Blocks {
 			t.Fatalf("%d free and %d in use of %d, counted %d free", free, len(refs), e.params.Blocks, e.pool.free)
 		}
-		for hash, id := range e.pool.table {
+		for _, entry := range e.pool.table.slots {
+			if entry.id == 0 {
+				continue
+			}
+			hash, id := entry.hash, entry.id-1
 			if b := e.pool.blocks[id]; !b.hashed || b.hash != hash {
 				t.Fatal("the table names a block that holds something else")
 			}
