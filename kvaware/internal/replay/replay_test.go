@@ -14,16 +14,17 @@ import (
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/trace"
 )
 
-// sticky sends a session to the replica at which it is least.
+// sticky keeps a session where it began, at the replica with the fewest requests
+// then and, of those, the fewest so far.
 func sticky() Spec {
 	return Spec{Name: "sticky", New: func(Setting) Policy {
-		return &leastAtFirst{at: map[uint64]int{}, load: map[int]int{}}
+		return &leastAtFirst{at: map[uint64]int{}, load: map[int]int{}, ever: map[int]int{}}
 	}}
 }
 
 type leastAtFirst struct {
-	at   map[uint64]int
-	load map[int]int
+	at         map[uint64]int
+	load, ever map[int]int
 }
 
 func (l *leastAtFirst) Route(_ time.Duration, r *Request, up []int) int {
@@ -31,13 +32,16 @@ func (l *leastAtFirst) Route(_ time.Duration, r *Request, up []int) int {
 	if !ok || !slices.Contains(up, pick) {
 		pick = up[0]
 		for _, i := range up {
-			if l.load[i] < l.load[pick] {
+			if l.load[i] < l.load[pick] || l.load[i] == l.load[pick] && l.ever[i] < l.ever[pick] {
 				pick = i
 			}
 		}
-		l.at[r.Session] = pick
+		if r.Session != 0 {
+			l.at[r.Session] = pick
+		}
 	}
 	l.load[pick]++
+	l.ever[pick]++
 	return pick
 }
 func (l *leastAtFirst) Started(time.Duration, *Request, int)       {}
