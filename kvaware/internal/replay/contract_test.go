@@ -28,7 +28,6 @@ type auditor struct {
 	routed, completed, failed int
 	tokens                    int
 	polls                     int
-	lastPoll                  time.Duration
 	blocks                    map[int]map[uint64]bool
 	stored, removed, cleared  int
 	sight                     Sight

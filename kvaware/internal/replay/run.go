@@ -155,8 +155,11 @@ func (r *run) loop(ctx context.Context) error {
 			r.rejoin()
 		}
 		if at > r.pollAt { // it was idle
-			every := r.poller.PollEvery()
-			r.pollAt = (at + every - 1) / every * every
+			if late := at % r.poller.PollEvery(); late > 0 {
+				r.pollAt = at - late + r.poller.PollEvery()
+			} else {
+				r.pollAt = at
+			}
 		}
 		if at == r.pollAt {
 			r.poll()

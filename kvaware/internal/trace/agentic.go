@@ -159,11 +159,16 @@ func (a *agentic) Next() (*Session, error) {
 	return a.assemble(turns), nil
 }
 
+// number stands for a session's name.
+func number(name string) uint64 {
+	h := fnv.New64a()
+	_, _ = io.WriteString(h, name) // a hash takes all
+	return h.Sum64()
+}
+
 // assemble makes a session. One that stands in the file twice counts as two.
 func (a *agentic) assemble(turns []*agentTurn) *Session {
-	h := fnv.New64a()
-	io.WriteString(h, turns[0].session)
-	salt := mix(h.Sum64(), a.serial, 2)
+	salt := mix(number(turns[0].session), a.serial, 2)
 	s := &Session{ID: salt, Start: a.arrive.next(), Turns: make([]Turn, 0, len(turns))}
 	texts := make([][]Segment, len(turns))
 	for i, t := range turns {

@@ -5,7 +5,6 @@ package trace
 import (
 	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"io"
 	"strconv"
 )
@@ -109,9 +108,7 @@ func (g *generic) parse(l *lines, line []byte) (*row, error) {
 	}
 	g.before = r.ids
 	if m.Session != "" {
-		h := fnv.New64a()
-		io.WriteString(h, m.Session)
-		r.session = h.Sum64()
+		r.session = number(m.Session)
 	}
 	return r, nil
 }

@@ -102,6 +102,28 @@ func TestEachFormatIsToldByItsFirstLineAndReadToItsEnd(t *testing.T) {
 	}
 }
 
+func TestTheConversationsPromptsBeginAlike(t *testing.T) {
+	s := read(t, loaded(t, samples, "conversation.jsonl", Options{}), 1, 60)
+	seen := map[uint64]bool{}
+	first := 0
+	for _, x := range s {
+		p, _ := x.Turns[0].Hash(512, nil, nil)
+		if len(p) > 0 && seen[p[0]] {
+			first++
+		}
+		for _, h := range p {
+			seen[h] = true
+		}
+	}
+	// All of the trace's prompts begin with its block 0.
+	if first != len(s)-1 {
+		t.Errorf("%d of %d prompts begin with a block that came before", first, len(s))
+	}
+	if a, b := idealHits(s, 512), idealHits(s, 64); a < 0.04 || b < a {
+		t.Errorf("of an endless cache's hits %.3f with the file's blocks, %.3f with smaller ones", a, b)
+	}
+}
+
 func TestBlocksOfAnySizeAreEqualExactlyIfTheFilesBlocksAre(t *testing.T) {
 	tr := text(t, `{"timestamp":0,"input_length":1600,"output_length":1,"hash_ids":[1,2,3,4]}
 {"timestamp":1,"input_length":1600,"output_length":1,"hash_ids":[1,2,9,10]}
