@@ -211,11 +211,11 @@ func TestEveryRequestEndsOnceAndThePolicyHearsOfAllInOrder(t *testing.T) {
 		if g.Name == "agents" {
 			continue // of which hardly any fits so small a cache
 		}
-		tr := workload(t, g.Name, 1500)
+		tr := workload(t, g.Name, 800)
 		c := Config{Trace: tr, Fleet: small, Events: events, Seed: 1, WarmUp: -1, Points: 10, BlockSize: 16}
 		c.Rate = c.guess() * 0.8
 		a, r := audit(t, c)
-		if a.completed != r.Requests || a.completed+r.Rejected != 1500 || a.failed != r.Retries || a.routed != a.completed+a.failed || len(a.at) != 0 {
+		if a.completed != r.Requests || a.completed+r.Rejected != 800 || a.failed != r.Retries || a.routed != a.completed+a.failed || len(a.at) != 0 {
 			t.Errorf("%s: %d routed, %d completed, %d failed, %d under way; %d completed, %d rejected, %d retried",
 				g.Name, a.routed, a.completed, a.failed, len(a.at), r.Requests, r.Rejected, r.Retries)
 		}

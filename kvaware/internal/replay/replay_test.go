@@ -52,7 +52,7 @@ func (l *leastAtFirst) Ended(_ time.Duration, _ *Request, replica int, _ Outcome
 
 func TestEqualRunsGiveEqualResults(t *testing.T) {
 	for _, g := range trace.Generators {
-		c := Config{Trace: workload(t, g.Name, 600), Fleet: fleet(t, "3xh100,h100@0.4"), Policy: atRandom(), Seed: 3, Points: 50, Records: true}
+		c := Config{Trace: workload(t, g.Name, 200), Fleet: fleet(t, "3xh100,h100@0.4"), Policy: atRandom(), Seed: 3, Points: 50, Records: true}
 		c.Rate = c.Trace.Rate
 		a, err := json.Marshal(simulated(t, c))
 		if err != nil {
@@ -70,8 +70,8 @@ func TestEqualRunsGiveEqualResults(t *testing.T) {
 }
 
 func TestReplayTable(t *testing.T) {
-	tr := workload(t, "chat", 4000)
-	f := fleet(t, "4xh100")
+	tr := workload(t, "chat", 1500)
+	f := fleet(t, "2xh100")
 	refs := []Spec{sticky(), atRandom()}
 	c := Config{Trace: tr, Fleet: f, Seed: 1}
 	full, err := Calibrate(context.Background(), c, refs...)
@@ -81,7 +81,7 @@ func TestReplayTable(t *testing.T) {
 	var configs []Config
 	for _, load := range []float64{0.6, 0.95} {
 		for _, p := range []Spec{roundRobin(), atRandom(), sticky()} {
-			for seed := uint64(1); seed <= 3; seed++ {
+			for seed := uint64(1); seed <= 2; seed++ {
 				c.Policy, c.Load, c.Rate, c.Seed, c.Records = p, load, load*full.Rate, seed, true
 				configs = append(configs, c)
 			}
