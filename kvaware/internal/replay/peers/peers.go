@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package peers holds the routing policies of other LLM routers, each with its
+// published formula and defaults, for replays to compare with.
+//
+// Sources are public repositories, written repo:path, and papers. What had to be
+// translated is said with each policy. Common to all:
+//
+//   - Four characters are one token, and trees over characters are kept over the
+//     prompt's blocks: what is less than a block at a prompt's end never matches.
+//   - A router whose every gateway keeps its own state runs as one gateway.
+//   - Holding requests back, admission and retries are the run's, not the
+//     policies'.
+//   - What a router sees of an answer that is not streamed it sees at its end.
+//
+// Decisions depend on the calls and on the chance they were made with alone.
+package peers
+
+import (
+	"time"
+
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/replay"
+)
+
+// charsPerToken is the usual estimate, and the one the peers use themselves.
+const charsPerToken = 4
+
+// eventDelay is what a KV event needs from the engine's step to the router's
+// index: a hop over ZMQ or NATS. No peer publishes a figure.
+const eventDelay = 2 * time.Millisecond
+
+// All lists the policies in a fixed order: those that know least first.
+func All() []replay.Spec {
+	return []replay.Spec{
+		{Name: "random", Summary: "nothing: a replica by chance", New: newRandom},
+		{Name: "round_robin", Summary: "nothing: one replica after the other", New: newRoundRobin},
+		{Name: "least_conn", Summary: "requests in flight", New: newLeastConn},
+		{Name: "p2c", Summary: "requests in flight, of two replicas by chance", New: newTwoChoices},
+		{Name: "session_hash", Summary: "nothing: a session's place on a hash ring (Ray ConsistentHashRouter)", New: newSessionHash},
+		{Name: "chwbl", Summary: "nothing: the prompt's start on a hash ring, loads within 125 % of the mean (KubeAI)", New: newBoundedHash},
+	}
+}
+
+// ByName returns the policy of that name.
+func ByName(name string) (replay.Spec, bool) {
+	for _, s := range All() {
+		if s.Name == name {
+			return s, true
+		}
+	}
+	return replay.Spec{}, false
+}
