@@ -38,6 +38,9 @@ func All() []replay.Spec {
 		{Name: "p2c", Summary: "requests in flight, of two replicas by chance", New: newTwoChoices},
 		{Name: "session_hash", Summary: "nothing: a session's place on a hash ring (Ray ConsistentHashRouter)", New: newSessionHash},
 		{Name: "chwbl", Summary: "nothing: the prompt's start on a hash ring, loads within 125 % of the mean (KubeAI)", New: newBoundedHash},
+		{Name: "smg_cache_aware", Summary: "requests in flight among the holders of the longest prefix (smg cache_aware)", New: newSMG},
+		{Name: "sglang_cache_aware", Summary: "uncached prompt while balanced, else requests in flight (SGLang router cache_aware)", New: newSGLang},
+		{Name: "ray_prefix", Summary: "requests in flight among the holders of the longest prefix (Ray PrefixCacheAffinityRouter)", New: newRayPrefix},
 	}
 }
 

@@ -26,6 +26,9 @@ var allowed = []struct {
 	{"p2c", senses{}},
 	{"session_hash", senses{session: true}},
 	{"chwbl", senses{session: true}},
+	{"smg_cache_aware", senses{}},
+	{"sglang_cache_aware", senses{}},
+	{"ray_prefix", senses{}},
 }
 
 func TestEveryPolicyIsListedOnceInAFixedOrder(t *testing.T) {
