@@ -40,6 +40,10 @@ func All() []replay.Spec {
 		{Name: "chwbl", Summary: "nothing: the prompt's start on a hash ring, loads within 125 % of the mean (KubeAI)", New: newBoundedHash},
 		{Name: "smg_cache_aware", Summary: "requests in flight among the holders of the longest prefix (smg cache_aware)", New: newSMG},
 		{Name: "sglang_cache_aware", Summary: "uncached prompt while balanced, else requests in flight (SGLang router cache_aware)", New: newSGLang},
+		{Name: "dynamo", Summary: "queued and own uncached prefill + active blocks (NVIDIA Dynamo, Ray KVAwareRouter)", New: newDynamo},
+		{Name: "dynamo_out", Summary: "as dynamo, output blocks counted and decayed by max_tokens", New: newDynamoOutput},
+		{Name: "dynamo_lmetric", Summary: "queued and own uncached prefill × (active blocks + 1) (NVIDIA Dynamo lmetric)", New: newDynamoLMetric},
+		{Name: "lmetric", Summary: "queued and own uncached prefill × batch size (LMetric paper)", New: newLMetric},
 		{Name: "ray_prefix", Summary: "requests in flight among the holders of the longest prefix (Ray PrefixCacheAffinityRouter)", New: newRayPrefix},
 	}
 }

@@ -28,6 +28,10 @@ var allowed = []struct {
 	{"chwbl", senses{session: true}},
 	{"smg_cache_aware", senses{}},
 	{"sglang_cache_aware", senses{}},
+	{"dynamo", senses{events: true}},
+	{"dynamo_out", senses{events: true, limit: true}},
+	{"dynamo_lmetric", senses{events: true}},
+	{"lmetric", senses{events: true}},
 	{"ray_prefix", senses{}},
 }
 
@@ -177,6 +181,13 @@ func loads(p replay.Policy) []float64 {
 	switch p := p.(type) {
 	case *boundedHash:
 		add([]int{p.total})
+	case *dynamo:
+		add(p.queued)
+		for _, a := range p.active {
+			all = append(all, a.prompt, a.output, float64(a.outputs), float64(len(a.spans)))
+		}
+	case *lmetric:
+		add(p.queued)
 	}
 	return all
 }
