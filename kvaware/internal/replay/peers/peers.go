@@ -44,6 +44,8 @@ func All() []replay.Spec {
 		{Name: "dynamo_out", Summary: "as dynamo, output blocks counted and decayed by max_tokens", New: newDynamoOutput},
 		{Name: "dynamo_lmetric", Summary: "queued and own uncached prefill × (active blocks + 1) (NVIDIA Dynamo lmetric)", New: newDynamoLMetric},
 		{Name: "lmetric", Summary: "queued and own uncached prefill × batch size (LMetric paper)", New: newLMetric},
+		{Name: "llmd", Summary: "uncached tokens in flight among replicas with 80 % of the prompt (llm-d)", New: newLLMD},
+		{Name: "llmd_precise", Summary: "2 · uncached share + KV use + waiting requests, as scores (llm-d, KV events)", New: newLLMDPrecise},
 		{Name: "ray_prefix", Summary: "requests in flight among the holders of the longest prefix (Ray PrefixCacheAffinityRouter)", New: newRayPrefix},
 	}
 }

@@ -32,6 +32,8 @@ var allowed = []struct {
 	{"dynamo_out", senses{events: true, limit: true}},
 	{"dynamo_lmetric", senses{events: true}},
 	{"lmetric", senses{events: true}},
+	{"llmd", senses{capacity: true}},
+	{"llmd_precise", senses{polled: true, events: true}},
 	{"ray_prefix", senses{}},
 }
 
@@ -187,6 +189,8 @@ func loads(p replay.Policy) []float64 {
 			all = append(all, a.prompt, a.output, float64(a.outputs), float64(len(a.spans)))
 		}
 	case *lmetric:
+		add(p.queued)
+	case *llmd:
 		add(p.queued)
 	}
 	return all
