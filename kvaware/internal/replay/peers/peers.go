@@ -46,6 +46,8 @@ func All() []replay.Spec {
 		{Name: "lmetric", Summary: "queued and own uncached prefill × batch size (LMetric paper)", New: newLMetric},
 		{Name: "llmd", Summary: "uncached tokens in flight among replicas with 80 % of the prompt (llm-d)", New: newLLMD},
 		{Name: "llmd_precise", Summary: "2 · uncached share + KV use + waiting requests, as scores (llm-d, KV events)", New: newLLMDPrecise},
+		{Name: "aibrix_prefix", Summary: "uncached prompt among replicas within a deviation of the mean load (AIBrix prefix-cache)", New: newAIBrixPrefix},
+		{Name: "aibrix_token_load", Summary: "tokens in prefill + 0.3 · tokens resident (AIBrix token_load)", New: newAIBrixTokenLoad},
 		{Name: "ray_prefix", Summary: "requests in flight among the holders of the longest prefix (Ray PrefixCacheAffinityRouter)", New: newRayPrefix},
 	}
 }

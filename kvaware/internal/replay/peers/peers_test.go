@@ -34,6 +34,8 @@ var allowed = []struct {
 	{"lmetric", senses{events: true}},
 	{"llmd", senses{capacity: true}},
 	{"llmd_precise", senses{polled: true, events: true}},
+	{"aibrix_prefix", senses{}},
+	{"aibrix_token_load", senses{session: true}},
 	{"ray_prefix", senses{}},
 }
 
@@ -192,6 +194,9 @@ func loads(p replay.Policy) []float64 {
 		add(p.queued)
 	case *llmd:
 		add(p.queued)
+	case *aibrixTokenLoad:
+		add(p.prefill)
+		add(p.resident)
 	}
 	return all
 }
