@@ -48,6 +48,7 @@ func All() []replay.Spec {
 		{Name: "llmd_precise", Summary: "2 · uncached share + KV use + waiting requests, as scores (llm-d, KV events)", New: newLLMDPrecise},
 		{Name: "aibrix_prefix", Summary: "uncached prompt among replicas within a deviation of the mean load (AIBrix prefix-cache)", New: newAIBrixPrefix},
 		{Name: "aibrix_token_load", Summary: "tokens in prefill + 0.3 · tokens resident (AIBrix token_load)", New: newAIBrixTokenLoad},
+		{Name: "prodstack_loadaware", Summary: "relative load − cached share of the prompt (vLLM production-stack)", New: newProdStack},
 		{Name: "ray_prefix", Summary: "requests in flight among the holders of the longest prefix (Ray PrefixCacheAffinityRouter)", New: newRayPrefix},
 	}
 }

@@ -36,6 +36,7 @@ var allowed = []struct {
 	{"llmd_precise", senses{polled: true, events: true}},
 	{"aibrix_prefix", senses{}},
 	{"aibrix_token_load", senses{session: true}},
+	{"prodstack_loadaware", senses{session: true, events: true}},
 	{"ray_prefix", senses{}},
 }
 
