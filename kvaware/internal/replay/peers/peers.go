@@ -50,6 +50,7 @@ func All() []replay.Spec {
 		{Name: "aibrix_token_load", Summary: "tokens in prefill + 0.3 · tokens resident (AIBrix token_load)", New: newAIBrixTokenLoad},
 		{Name: "prodstack_loadaware", Summary: "relative load − cached share of the prompt (vLLM production-stack)", New: newProdStack},
 		{Name: "ray_prefix", Summary: "requests in flight among the holders of the longest prefix (Ray PrefixCacheAffinityRouter)", New: newRayPrefix},
+		{Name: "oracle", Summary: "what a request adds to the logs of mean TTFT and mean latency, lengths and engines known", New: newOracle},
 	}
 }
 

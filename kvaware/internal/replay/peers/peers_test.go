@@ -38,6 +38,7 @@ var allowed = []struct {
 	{"aibrix_token_load", senses{session: true}},
 	{"prodstack_loadaware", senses{session: true, events: true}},
 	{"ray_prefix", senses{}},
+	{"oracle", senses{sight: true, capacity: true}},
 }
 
 func TestEveryPolicyIsListedOnceInAFixedOrder(t *testing.T) {
