@@ -61,6 +61,9 @@ func (x *Index) checkNode(id uint32) error {
 	if x.nodes.find(n.key, n.parent) != id {
 		return fmt.Errorf("node %d is not found", id)
 	}
+	if n.parent == 0 && n.before != 0 || n.parent != 0 && n.before != x.nodes.at(n.parent).before+uint32(x.nodes.at(n.parent).blocks()) {
+		return fmt.Errorf("node %d is said to have %d blocks before it", id, n.before)
+	}
 	if n.parent != 0 && x.nodes.at(n.parent).holders < n.holders {
 		return fmt.Errorf("node %d has more holders than its parent", id)
 	}

@@ -5,6 +5,9 @@ package prefix
 import (
 	"math"
 	"sync"
+	"time"
+
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/reuse"
 )
 
 // Holder is an upstream's slot in an Index, and its position in what Match
@@ -27,10 +30,20 @@ type Index struct {
 	freeCaches []uint32
 	doomed     []*cache // dead caches with spans left, first to go first
 	reapSteps  int      // dead spans that each change frees at least; constant
+
+	now     func() time.Duration // constant
+	tick    uint32               // when a path last came or went
+	history reuse.History        // what became of idle blocks
 }
 
-// New returns an empty index.
-func New() *Index { return &Index{reapSteps: 32} }
+// New returns an empty index without a clock: all that is idle is of one age.
+func New() *Index { return NewWithClock(func() time.Duration { return 0 }) }
+
+// NewWithClock returns an empty index that tells how long blocks are idle. Now is
+// monotonic, the time since some origin; it is called under the index's lock.
+func NewWithClock(now func() time.Duration) *Index { return &Index{reapSteps: 32, now: now} }
+
+func (x *Index) ticks() uint32 { return uint32(x.now() / reuse.Tick) }
 
 // maxCapacity keeps block counts within 32 bits.
 const maxCapacity = math.MaxInt32

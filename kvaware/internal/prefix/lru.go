@@ -101,6 +101,7 @@ func (x *Index) pin(c *cache, id uint32) {
 	if s.n > 0 {
 		c.idleSpans.unlink(&x.spans, id)
 		c.idle -= int(s.n)
+		x.history.Reused(x.tick-s.idle, int(s.n))
 	}
 	s.n = uint32(x.nodes.at(s.node).blocks())
 	c.pinned += int(s.n)
@@ -124,6 +125,7 @@ func (x *Index) unpin(c *cache, id uint32) {
 		return
 	}
 	c.idle += int(s.n)
+	s.idle = x.tick
 	c.idleSpans.pushNewest(&x.spans, id)
 	x.trim(s.node)
 }
@@ -160,6 +162,7 @@ func (x *Index) evict(c *cache, limit, steps int) {
 			c.output -= n
 		} else {
 			c.idle -= n
+			x.history.Lost(x.tick-s.idle, n)
 			x.trim(s.node)
 		}
 		if s.n == 0 {

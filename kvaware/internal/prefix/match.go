@@ -5,8 +5,18 @@ package prefix
 // Match sets dst[h] to the number of leading blocks of the chain that upstream
 // h holds, and to 0 for all others. Upstreams beyond dst's end are left out; a
 // dst of Slots() elements covers all. It does not allocate.
-func (x *Index) Match(ns uint64, chain []uint64, dst []int32) {
+func (x *Index) Match(ns uint64, chain []uint64, dst []int32) { x.match(ns, chain, dst, nil) }
+
+// MatchPinned does what Match does, and sets pinned[h] to how many of these
+// blocks running requests hold there; the others are idle. Pinned is at least as
+// long as dst.
+func (x *Index) MatchPinned(ns uint64, chain []uint64, dst, pinned []int32) {
+	x.match(ns, chain, dst, pinned)
+}
+
+func (x *Index) match(ns uint64, chain []uint64, dst, pinned []int32) {
 	clear(dst)
+	clear(pinned)
 	seed := seedOf(ns)
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -43,6 +53,9 @@ func (x *Index) Match(ns uint64, chain []uint64, dst []int32) {
 				continue // dead ones never count as news, which costs time at worst
 			}
 			dst[slot] = int32(before + min(int(s.n), common))
+			if pinned != nil {
+				pinned[slot] = x.pinnedUpTo(s, dst[slot])
+			}
 			news--
 		}
 		if at = n.parent; at != 0 {
@@ -51,3 +64,23 @@ func (x *Index) Match(ns uint64, chain []uint64, dst []int32) {
 		}
 	}
 }
+
+// pinnedUpTo returns how many of a path's leading blocks are pinned, s being its
+// last span. Who pins a span pins what comes before it.
+func (x *Index) pinnedUpTo(s *span, blocks int32) int32 {
+	for range pinnedSteps {
+		if s.pins > 0 {
+			return min(blocks, int32(x.nodes.at(s.node).before+s.n))
+		}
+		if s.up == 0 {
+			return 0
+		}
+		s = x.spans.at(s.up)
+	}
+	return 0
+}
+
+// pinnedSteps bounds how far back in a path it is looked for what is pinned: an
+// idle conversation has a span for each turn. What is pinned before that counts
+// as idle.
+const pinnedSteps = 32

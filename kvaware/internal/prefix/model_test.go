@@ -2,11 +2,14 @@
 
 package prefix
 
+import "slices"
+
 // model is the index's rules without its structure: each upstream is a map of
 // single blocks, and everything is looked for by going through all of it.
 type model struct {
 	holders []*modelCache // by Holder, nil where none
 	clock   int           // order of releases
+	tick    uint32        // the time
 }
 
 type modelKey struct{ ns, hash uint64 }
@@ -15,6 +18,8 @@ type modelBlock struct {
 	pins int
 	sure bool
 	age  int // when it was released last; the least is the oldest
+	at   int // blocks before it
+	idle uint32
 }
 
 type modelOutput struct {
@@ -129,14 +134,7 @@ func (m *model) match(ns uint64, chain []uint64) []int32 {
 func (m *model) pin(h Holder, ns uint64, chain []uint64) *modelPath {
 	c := m.holders[h]
 	p := &modelPath{cache: c}
-	pinned := 0
-	for _, hash := range chain {
-		if b := c.blocks[modelKey{ns, hash}]; b == nil || b.pins == 0 {
-			break
-		}
-		pinned++
-	}
-	chain = chain[:min(len(chain), pinned+c.room())]
+	chain = chain[:min(len(chain), c.pinnedPart(ns, chain)+c.room())]
 	first := true
 	for i, hash := range chain {
 		k := modelKey{ns, hash}
@@ -146,7 +144,7 @@ func (m *model) pin(h Holder, ns uint64, chain []uint64) *modelPath {
 				c.takeOver(p.keys[i-1], len(chain)-i)
 			}
 			first = false
-			b = &modelBlock{}
+			b = &modelBlock{at: i}
 			c.blocks[k] = b
 		}
 		b.pins++
@@ -154,6 +152,43 @@ func (m *model) pin(h Holder, ns uint64, chain []uint64) *modelPath {
 	}
 	c.settle()
 	return p
+}
+
+// pinned returns how many of the chain's leading blocks are pinned there.
+func (c *modelCache) pinnedPart(ns uint64, chain []uint64) int {
+	for i, hash := range chain {
+		if b := c.blocks[modelKey{ns, hash}]; b == nil || b.pins == 0 {
+			return i
+		}
+	}
+	return len(chain)
+}
+
+// price is what n more blocks would cost, for a prompt whose own blocks stay.
+func (m *model) price(c *modelCache, n int, e *Eviction, chance func(idle uint32) float64) float64 {
+	type victim struct {
+		age     int
+		seconds float64
+	}
+	var victims []victim
+	for k, b := range c.blocks {
+		if b.pins > 0 || k.ns == e.Namespace && b.at < len(e.Chain) && e.Chain[b.at] == k.hash {
+			continue
+		}
+		from := int64(b.at * e.BlockSize)
+		victims = append(victims, victim{b.age, e.Pace.Recompute(from, from+int64(e.BlockSize)) * chance(m.tick-b.idle)})
+	}
+	for _, o := range c.outputs {
+		for range o.n {
+			victims = append(victims, victim{age: o.age})
+		}
+	}
+	slices.SortFunc(victims, func(a, b victim) int { return a.age - b.age })
+	sum := 0.0
+	for _, v := range victims[:min(len(victims), max(0, c.stats().Blocks+n-c.limit))] {
+		sum += v.seconds
+	}
+	return sum
 }
 
 func (c *modelCache) takeOver(behind modelKey, n int) {
@@ -221,7 +256,7 @@ func (m *model) finish(p *modelPath, served bool) {
 		switch {
 		case b.pins > 0:
 		case b.sure:
-			b.age = m.clock
+			b.age, b.idle = m.clock, m.tick
 		default:
 			delete(c.blocks, p.keys[i])
 		}

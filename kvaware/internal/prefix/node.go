@@ -8,6 +8,7 @@ type node struct {
 	key    uint64   // the run's first hash
 	rest   []uint64 // the hashes after it; the array is this node's own
 	parent uint32   // node id, 0 at a prompt's start
+	before uint32   // blocks of the prompt before the run
 	chain  uint32   // next node of the bucket, or next free node
 	// Its spans. Holders that stop here stand before those that go deeper, as
 	// far as can be known cheaply: Match looks for the former, and relies on
@@ -85,7 +86,12 @@ func (t *nodeTable) add(key uint64, rest []uint64, parent uint32) uint32 {
 	} else {
 		id = t.extend()
 	}
-	*t.at(id) = node{key: key, rest: rest, parent: parent}
+	before := uint32(0)
+	if parent != 0 {
+		p := t.at(parent)
+		before = p.before + uint32(p.blocks())
+	}
+	*t.at(id) = node{key: key, rest: rest, parent: parent, before: before}
 	insert(&t.table, t, id)
 	t.blocks += 1 + len(rest)
 	return id
@@ -129,6 +135,7 @@ func (t *nodeTable) cut(id uint32, n int) (head uint32) {
 	head = t.add(nd.key, clone(nd.rest[:n-1]), nd.parent)
 	remove(&t.table, t, id)
 	nd.key, nd.rest, nd.parent = nd.rest[n-1], clone(nd.rest[n:]), head
+	nd.before += uint32(n)
 	insert(&t.table, t, id)
 	t.blocks -= n
 	return head

@@ -23,6 +23,7 @@ func (x *Index) Pin(h Holder, ns uint64, chain []uint64) Path {
 	if c == nil {
 		return Path{}
 	}
+	x.tick = x.ticks()
 	seed := seedOf(ns)
 	pinned := x.pinnedPart(c, seed, chain)
 	chain = chain[:min(len(chain), pinned+c.room())]
@@ -131,6 +132,7 @@ func (x *Index) finish(p *Path, served bool) {
 	if c == nil || c.slot == dead {
 		return
 	}
+	x.tick = x.ticks()
 	c.generating -= int(out)
 	if served && out > 0 {
 		c.output += int(out)

@@ -4,9 +4,14 @@ package prefix
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
+
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/pace"
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/reuse"
 )
 
 // script turns bytes into operations, so that the property tests and the fuzz
@@ -48,7 +53,8 @@ type duo struct {
 // rehearse runs a script against the index and the model, and compares them
 // after every step.
 func rehearse(s script) error {
-	x, m := New(), &model{}
+	m := &model{}
+	x := NewWithClock(func() time.Duration { return time.Duration(m.tick) * reuse.Tick })
 	x.reapSteps = s.next(4) // few, so that dead spans are met
 	var running, ended []*duo
 	for range 3 {
@@ -71,6 +77,7 @@ func rehearse(s script) error {
 	}
 	for step := 0; len(s) > 0; step++ {
 		op := s.next(100)
+		m.tick += uint32(s.next(40) * s.next(3))
 		switch {
 		case op == 0:
 			if h, ok := live(); ok {
@@ -187,13 +194,53 @@ func compare(x *Index, m *model, prompts [][]uint64) error {
 			return fmt.Errorf("upstream %d: %+v, want %+v", h, got, want)
 		}
 	}
-	dst := make([]int32, len(m.holders))
+	dst, pinned := make([]int32, len(m.holders)), make([]int32, len(m.holders))
+	uses := make([]Use, len(m.holders))
+	x.Uses(uses)
 	for ns := range uint64(2) {
-		for _, chain := range prompts {
+		for i, chain := range prompts {
 			x.Match(ns, chain, dst)
 			if want := m.match(ns, chain); !slices.Equal(dst, want) {
 				return fmt.Errorf("match of %d blocks: %v, want %v", len(chain), dst, want)
 			}
+			x.MatchPinned(ns, chain, dst, pinned)
+			for h, c := range m.holders {
+				if c == nil {
+					continue
+				}
+				if want := c.pinnedPart(ns, chain); int(pinned[h]) != want {
+					return fmt.Errorf("%d of %d blocks pinned, want %d", pinned[h], len(chain), want)
+				}
+				if i != m.clock%len(prompts) {
+					continue // one prompt each time is enough
+				}
+				if err := comparePrice(x, m, Holder(h), uses[h], Eviction{Pace: &pace.Prior, BlockSize: 16, Namespace: ns, Chain: chain}); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// comparePrice compares prices of making room for some more blocks.
+func comparePrice(x *Index, m *model, h Holder, use Use, e Eviction) error {
+	c := m.holders[h]
+	st := c.stats()
+	if want := (Use{Capacity: st.Capacity, Running: st.Pinned + st.Generating, Free: st.Capacity - st.Blocks}); use != want {
+		return fmt.Errorf("upstream %d: %+v, want %+v", h, use, want)
+	}
+	spans := 0
+	for id := x.slots[h].idleSpans.oldest; id != 0; id = x.spans.at(id).newer {
+		spans++
+	}
+	if spans > priceSteps {
+		return nil // the rest is extrapolated
+	}
+	for _, n := range [...]int{0, 1, 7, use.Free, use.Free + 3, 1000} {
+		got, want := x.Price(h, n, &e), m.price(c, n, &e, x.history.Chance)
+		if math.Abs(got-want) > 1e-9 {
+			return fmt.Errorf("room for %d blocks costs %v, want %v", n, got, want)
 		}
 	}
 	return nil

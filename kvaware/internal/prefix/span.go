@@ -13,6 +13,7 @@ type span struct {
 	n     uint32
 	sure  uint32 // leading blocks that a request is known to have prefilled; all of them once nobody pins it
 	outs  uint32 // newest of the outputs that follow it
+	idle  uint32 // when it became idle, in ticks of the index's clock
 
 	older, newer uint32 // neighbours in the cache's list
 	left, right  uint32 // neighbours among the spans of the node, or among the outputs behind up
@@ -143,7 +144,7 @@ func (x *Index) newSpan(c *cache, node, up uint32) uint32 {
 func (x *Index) newOutput(c *cache, up, n uint32) uint32 {
 	id := x.spans.alloc()
 	s := x.spans.at(id)
-	*s = span{cache: c.id, up: up, n: n, sure: n}
+	*s = span{cache: c.id, up: up, n: n, sure: n, idle: x.tick}
 	if up != 0 {
 		u := x.spans.at(up)
 		s.right = u.outs
@@ -207,7 +208,7 @@ func (x *Index) split(node uint32, n int) (head uint32) {
 			x.attach(id)
 		} else {
 			h := x.spans.alloc()
-			*x.spans.at(h) = span{cache: s.cache, node: head, up: s.up, pins: s.pins, n: k, sure: min(s.sure, k)}
+			*x.spans.at(h) = span{cache: s.cache, node: head, up: s.up, pins: s.pins, n: k, sure: min(s.sure, k), idle: s.idle}
 			x.attach(h)
 			x.goesDeeper(h)
 			x.caches[s.cache].listOf(s).insertNewer(&x.spans, id, h)
