@@ -2,6 +2,8 @@
 
 package ledger
 
+import "time"
+
 // MaxSequences bounds the sequences that one ticket tells apart. A request of
 // more (a body can hold millions of one-token prompts) is charged whole, but
 // its last prompts share one state, as do the last choices of each prompt.
@@ -15,6 +17,9 @@ const maxTokens = 1 << 31
 type Prompt struct {
 	Tokens int // all prompt tokens
 	Cached int // of these, what the chosen upstream holds; set while choosing
+	// Prefill is how long the chosen upstream computes on the rest; set while
+	// choosing. It only adds to what [Upstream.Work] tells of its queue.
+	Prefill time.Duration
 }
 
 // Demand is what a request asks for. It is read by Choose and not kept.
@@ -33,6 +38,10 @@ type Demand struct {
 	Stream bool
 	// Pooling says that the request is prefill only: embedding, scoring.
 	Pooling bool
+	// FirstToken is how long the first token would take at the chosen upstream if
+	// its prefills were of the pace of pace.Prior; set while choosing. What it
+	// takes instead teaches the upstream's pace; 0 teaches nothing.
+	FirstToken time.Duration
 	// Estimated says that Tokens is a guess: it weighs like a count, but
 	// teaches nothing and stays out of the totals.
 	Estimated bool

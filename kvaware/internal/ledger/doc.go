@@ -25,6 +25,15 @@
 // (the decay of Ray Serve LLM and Dynamo). The end of a sequence takes its part
 // away, the ticket's release takes what is left.
 //
+// # Seconds
+//
+// For an objective in seconds each upstream also has, summed over living tickets
+// in the same way, the prefill times of the prompts in P as they were told at the
+// charge, the contexts that its decodes read, undecayed, and how many sequences
+// are at which stage of their output. By how much an upstream's prefills and
+// steps are slower than the prior of package pace is learnt from first tokens and
+// from token gaps. See [Upstream.Work] and [Ledger.Remaining].
+//
 // # What is modelled
 //
 // Nothing is seen of a request with stream:false until its end, and a stream

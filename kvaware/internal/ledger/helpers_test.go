@@ -33,7 +33,7 @@ func place(l *Ledger, u *Upstream, d Demand) *Ticket {
 
 // one is the demand of one prompt.
 func one(tokens, cached, expected int, stream bool) Demand {
-	return Demand{Prompts: []Prompt{{tokens, cached}}, Choices: 1, Expected: expected, Stream: stream}
+	return Demand{Prompts: []Prompt{{Tokens: tokens, Cached: cached, Prefill: time.Duration(max(0, tokens-cached)) * 50 * time.Microsecond}}, Choices: 1, Expected: expected, Stream: stream}
 }
 
 // expect checks an upstream's three sums.
@@ -52,6 +52,14 @@ func expectZero(t *testing.T, l *Ledger, ups []*Upstream) {
 		s := l.Snapshot(u)
 		if s.PrefillTokens|s.DecodeTokens|s.Running|s.Live|s.ModelledPrefillTokens|s.ModelledDecodeTokens != 0 {
 			t.Errorf("upstream %d is not at zero: %+v", i, s)
+		}
+		if q, c := u.queue.Load(), u.contexts.Load(); q != 0 || c != 0 {
+			t.Errorf("upstream %d is left with %d ns of queue and %d tokens of contexts", i, q, c)
+		}
+		for stage := range u.stages {
+			if n := u.stages[stage].Load(); n != 0 {
+				t.Errorf("upstream %d counts %d sequences at stage %d", i, n, stage)
+			}
 		}
 		if u.oldest != nil || u.cursor != nil {
 			t.Errorf("upstream %d still lists a ticket", i)

@@ -15,6 +15,7 @@ const (
 	priorPrefillWeight = 1024   // tokens
 	priorTokenGap      = 0.020  // seconds
 	priorGapWeight     = 16     // tokens
+	priorPaceWeight    = 0.25   // seconds
 )
 
 const (
@@ -47,7 +48,10 @@ func (q *quotient) load() float64 { return math.Float64frombits(q.value.Load()) 
 
 // learn adds an observation of a positive base. Its amount is brought within
 // outlier times what was learnt.
-func (q *quotient) learn(amount, base float64) {
+func (q *quotient) learn(amount, base float64) { q.learnKeeping(keep, amount, base) }
+
+// learnKeeping is learn with another part of older observations left.
+func (q *quotient) learnKeeping(keep, amount, base float64) {
 	if !(base > 0) || !(amount >= 0) {
 		return
 	}
@@ -62,12 +66,17 @@ type paces struct {
 	prefill quotient // seconds per uncached token, queueing included
 	gap     quotient // seconds per generated token
 	packing quotient // tokens per streamed delta
+
+	// Seconds over those of pace.Prior: of prefills and decode steps.
+	prefillPace, decodePace quotient
 }
 
 func (p *paces) init() {
 	p.prefill.set(priorPrefillWeight/float64(priorPrefillRate), priorPrefillWeight)
 	p.gap.set(priorGapWeight*priorTokenGap, priorGapWeight)
 	p.packing.set(1, 1)
+	p.prefillPace.set(priorPaceWeight, priorPaceWeight)
+	p.decodePace.set(priorPaceWeight, priorPaceWeight)
 }
 
 // PrefillRate returns the learnt rate in tokens per second: uncached tokens
@@ -104,6 +113,9 @@ func (t *Ticket) teachPrefill(p *prompt, now time.Duration) {
 	}
 	t.taught = true
 	t.up.learnPrefill(t.ahead+p.through, now-t.sent)
+	if len(t.prompts) == 1 && t.paced > 0 {
+		t.up.learnFirstToken(now-t.sent, t.paced)
+	}
 }
 
 // teach learns from an attempt that has ended. t.mu is held.

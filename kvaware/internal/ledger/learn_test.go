@@ -120,7 +120,7 @@ func TestUnstreamedRequestsTeachTheGapAtTheirEnd(t *testing.T) {
 
 func TestAnAnswerThatIsNothingButPrefillTeachesTheRate(t *testing.T) {
 	for name, d := range map[string]Demand{
-		"pooling":   {Prompts: []Prompt{{1000, 0}, {1000 - stepTokens, 0}}, Expected: -1, Pooling: true},
+		"pooling":   {Prompts: []Prompt{{Tokens: 1000, Cached: 0}, {Tokens: 1000 - stepTokens, Cached: 0}}, Expected: -1, Pooling: true},
 		"one token": one(2000-stepTokens, 0, 1, false),
 	} {
 		l, c, ups := pool(1)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/choose"
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/output"
 )
 
 // Options are the things a ledger takes from outside.
@@ -25,6 +26,8 @@ type Ledger struct {
 	mu    sync.Mutex         // held while a request is weighed, chosen and charged
 	cands []choose.Candidate // guarded by mu; reused by every choice
 	turn  int                // guarded by mu; where the model's budget is spent first
+
+	lengths output.Lengths // of all upstreams; has a lock of its own
 }
 
 // New returns a ledger.
@@ -63,7 +66,7 @@ func (l *Ledger) Choose(t *Ticket, d *Demand, ups []*Upstream, decide func(cands
 	if i < 0 || i >= len(ups) {
 		return -1
 	}
-	t.charge(ups[i], d, now)
+	t.charge(l, ups[i], d, now)
 	return i
 }
 

@@ -79,6 +79,9 @@ func (t *Ticket) advance(now time.Duration, rate float64, gap time.Duration) {
 				continue
 			}
 			p.phase, p.at = assumed, t.sent+wait
+			if !t.stream {
+				t.up.progress(p.at)
+			}
 			t.settle(k * t.choices)
 		}
 		if !t.decodes {

@@ -117,7 +117,7 @@ func TestAStreamThatShowsNothingDoesNotFade(t *testing.T) {
 func TestPromptsOfAnUnstreamedBatchAreModelledOneAfterAnother(t *testing.T) {
 	l, c, ups := pool(1)
 	setPace(ups[0], 1000, 10*time.Millisecond)
-	tk := place(l, ups[0], Demand{Prompts: []Prompt{{1000 - stepTokens, 0}, {1000, 0}}, Choices: 2, Expected: -1})
+	tk := place(l, ups[0], Demand{Prompts: []Prompt{{Tokens: 1000 - stepTokens, Cached: 0}, {Tokens: 1000, Cached: 0}}, Choices: 2, Expected: -1})
 	c.at += 1100 * time.Millisecond
 	expect(t, l, ups[0], "the first is done", 1000, 744+20, 4)
 	c.at += 1000 * time.Millisecond
@@ -129,7 +129,7 @@ func TestPromptsOfAnUnstreamedBatchAreModelledOneAfterAnother(t *testing.T) {
 func TestSilenceBehindAWaitingPromptIsModelled(t *testing.T) {
 	l, c, ups := pool(1)
 	setPace(ups[0], 1, 10*time.Millisecond)
-	tk := place(l, ups[0], Demand{Prompts: []Prompt{{1000, 0}, {1000, 0}}, Expected: -1, Stream: true})
+	tk := place(l, ups[0], Demand{Prompts: []Prompt{{Tokens: 1000, Cached: 0}, {Tokens: 1000, Cached: 0}}, Expected: -1, Stream: true})
 	tk.Started(1, c.at)
 	c.at += time.Second
 	expect(t, l, ups[0], "silent", 1000, 1100, 2)

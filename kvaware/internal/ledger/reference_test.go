@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/output"
 )
 
 // reference is the ledger without a model, as its documentation reads: nothing
@@ -101,7 +103,8 @@ func drive(t *testing.T, data []byte) {
 		case op == choose || len(tickets) == 0:
 			d := Demand{Choices: next() % 5, Expected: next()%40 - 1, Stream: next()%2 == 0, Pooling: next()%8 == 0}
 			for range next() % 4 {
-				d.Prompts = append(d.Prompts, Prompt{Tokens: next() * 7, Cached: next() * 8})
+				n := next()
+				d.Prompts = append(d.Prompts, Prompt{Tokens: n * 7, Cached: next() * 8, Prefill: time.Duration(n) * time.Millisecond})
 			}
 			up, tk := next()%len(ups), new(Ticket)
 			l.Choose(tk, &d, ups, func([]candidate) int { return up })
@@ -162,6 +165,8 @@ func checkBooks(t *testing.T, u *Upstream) {
 		to.running += s.running
 		to.modelledPrefill += s.modelledPrefill
 		to.modelledDecode += s.modelledDecode
+		to.queue += s.queue
+		to.contexts += s.contexts
 	}
 	var all sums
 	if first := u.oldest; first != nil {
@@ -177,7 +182,7 @@ func checkBooks(t *testing.T, u *Upstream) {
 				t.Fatalf("a ticket holds %+v, its parts %+v", tk.holds, parts)
 			}
 			if h := tk.holds; h.prefill < 0 || h.decode < 0 || h.running < 0 || h.modelledPrefill < 0 ||
-				h.modelledDecode < 0 || h.modelledDecode > h.decode {
+				h.modelledDecode < 0 || h.modelledDecode > h.decode || h.queue < 0 || h.contexts < 0 {
 				t.Fatalf("a ticket holds %+v", h)
 			}
 			add(&all, tk.holds)
@@ -186,7 +191,25 @@ func checkBooks(t *testing.T, u *Upstream) {
 			}
 		}
 	}
-	got := sums{u.prefill.Load(), u.decode.Load(), u.running.Load(), u.modelledPrefill.Load(), u.modelledDecode.Load()}
+	var stages [output.Bins]int32
+	if first := u.oldest; first != nil {
+		for tk := first; ; {
+			for i := range tk.sequences {
+				if s := &tk.sequences[i]; s.stage > 0 {
+					stages[s.stage-1]++
+				}
+			}
+			if tk = tk.next; tk == first {
+				break
+			}
+		}
+	}
+	for i, want := range stages {
+		if got := u.stages[i].Load(); got != want {
+			t.Fatalf("the upstream counts %d sequences at stage %d, its tickets %d", got, i, want)
+		}
+	}
+	got := sums{u.prefill.Load(), u.decode.Load(), u.running.Load(), u.modelledPrefill.Load(), u.modelledDecode.Load(), u.queue.Load(), u.contexts.Load()}
 	if got != all {
 		t.Fatalf("the upstream's sums are %+v, its tickets hold %+v", got, all)
 	}

@@ -2,6 +2,8 @@
 
 package ledger
 
+import "github.com/kvaware/caddy-kvaware/kvaware/internal/output"
+
 // settle brings what sequence i and its prompt hold up to date after a change
 // of either. t.mu is held.
 func (t *Ticket) settle(i int) {
@@ -18,16 +20,21 @@ func (t *Ticket) settle(i int) {
 			if s.modelled > 0 {
 				hs.modelledDecode = hs.decode * s.modelled / count
 			}
+			hs.contexts = p.tokens + count
 		}
 	}
 	if p.open > 0 {
 		switch p.phase {
 		case waiting:
-			hp.prefill = p.uncached
+			hp.prefill, hp.queue = p.uncached, p.queue
 		case assumed:
 			if !t.decodes {
 				// Without an output, this is all there is of the request.
 				hp.prefill = (p.uncached + modelFloor - 1) / modelFloor
+				hp.queue = (p.queue + modelFloor - 1) / modelFloor
+			}
+			if t.stream {
+				hp.queue = p.queue // its first token will tell
 			}
 			hp.modelledPrefill = p.uncached - hp.prefill
 		}
@@ -44,8 +51,30 @@ func (t *Ticket) settle(i int) {
 		running:         hs.running - s.holds.running + hp.running - p.holds.running,
 		modelledPrefill: hs.modelledPrefill - s.holds.modelledPrefill + hp.modelledPrefill - p.holds.modelledPrefill,
 		modelledDecode:  hs.modelledDecode - s.holds.modelledDecode + hp.modelledDecode - p.holds.modelledDecode,
+		queue:           hp.queue - p.holds.queue,
+		contexts:        hs.contexts - s.holds.contexts,
 	})
 	s.holds, p.holds = hs, hp
+
+	stage := 0
+	if hs.contexts > 0 && t.tokens {
+		stage = output.Stage(s.generated+s.modelled) + 1
+	}
+	t.atStage(s, stage)
+}
+
+// atStage counts a sequence at a stage of its output, from 1, or nowhere if 0.
+func (t *Ticket) atStage(s *sequence, stage int) {
+	if int(s.stage) == stage {
+		return
+	}
+	if s.stage > 0 {
+		t.up.stages[s.stage-1].Add(-1)
+	}
+	if stage > 0 {
+		t.up.stages[stage-1].Add(1)
+	}
+	s.stage = int8(stage)
 }
 
 // book adds c to what the ticket holds and to its upstream's sums. What moves
@@ -59,6 +88,14 @@ func (t *Ticket) book(c sums) {
 	if c.prefill != 0 {
 		h.prefill += c.prefill
 		u.prefill.Add(c.prefill)
+	}
+	if c.queue != 0 {
+		h.queue += c.queue
+		u.queue.Add(c.queue)
+	}
+	if c.contexts != 0 {
+		h.contexts += c.contexts
+		u.contexts.Add(c.contexts)
 	}
 	if c.running != 0 {
 		h.running += c.running

@@ -54,7 +54,7 @@ func TestAStormEndsAtExactlyZero(t *testing.T) {
 					Stream: rnd.IntN(3) > 0, Pooling: rnd.IntN(10) == 0, Estimated: rnd.IntN(10) == 0,
 				}
 				for range rnd.IntN(3) {
-					d.Prompts = append(d.Prompts, Prompt{Tokens: rnd.IntN(50_000), Cached: rnd.IntN(50_000)})
+					d.Prompts = append(d.Prompts, Prompt{Tokens: rnd.IntN(50_000), Cached: rnd.IntN(50_000), Prefill: time.Duration(rnd.IntN(1e9))})
 				}
 				tk := new(Ticket)
 				n := int64(rnd.IntN(50_000))

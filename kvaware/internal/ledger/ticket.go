@@ -5,6 +5,8 @@ package ledger
 import (
 	"sync"
 	"time"
+
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/output"
 )
 
 // Ticket is what one attempt at a request holds of its upstream's load. The
@@ -38,6 +40,9 @@ type Ticket struct {
 	sent   time.Duration // when it was charged
 	ahead  int64         // uncached tokens of others in P when it was charged
 	taught bool          // its time to first token was learnt from
+	paced  time.Duration // what its first token would take at the prior's pace
+
+	lengths *output.Lengths // what its outputs teach
 
 	// Room for the usual request, so that it needs no allocation.
 	onePrompt   [1]prompt
@@ -48,6 +53,12 @@ type Ticket struct {
 type sums struct {
 	prefill, decode, running        int64
 	modelledPrefill, modelledDecode int64
+	queue, contexts                 int64
+}
+
+// negative is what gives all of s back.
+func (s sums) negative() sums {
+	return sums{-s.prefill, -s.decode, -s.running, -s.modelledPrefill, -s.modelledDecode, -s.queue, -s.contexts}
 }
 
 // phase is how far a prompt's prefill is.
@@ -62,6 +73,7 @@ const (
 type prompt struct {
 	tokens, uncached int64
 	through          int64 // uncached tokens of this prompt and those before it
+	queue            int64 // nanoseconds that its prefill takes
 	phase            phase
 	counted          bool          // in the upstream's totals
 	at               time.Duration // when the phase began
@@ -77,6 +89,7 @@ type sequence struct {
 	left      int64 // the weight's numerator, over Ticket.scale
 	started   bool
 	finished  bool
+	stage     int8          // where it is counted in the upstream's stages, and 1; 0 for nowhere
 	seen      time.Duration // last event
 	first     time.Duration // first count, and what it was
 	firstWas  int64
@@ -84,7 +97,7 @@ type sequence struct {
 }
 
 // charge books d on u. Ledger.mu is held.
-func (t *Ticket) charge(u *Upstream, d *Demand, now time.Duration) {
+func (t *Ticket) charge(l *Ledger, u *Upstream, d *Demand, now time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.release(Superseded, now)
@@ -100,7 +113,8 @@ func (t *Ticket) charge(u *Upstream, d *Demand, now time.Duration) {
 		t.expected = 0
 	}
 	t.decodes = t.expected != 0
-	t.sent, t.ahead, t.taught = now, u.prefill.Load(), false
+	t.sent, t.ahead, t.taught, t.paced = now, u.prefill.Load(), false, d.FirstToken
+	t.lengths = &l.lengths
 
 	prompts := max(1, min(len(d.Prompts), MaxSequences))
 	t.asked = max(1, d.Choices)
@@ -113,11 +127,13 @@ func (t *Ticket) charge(u *Upstream, d *Demand, now time.Duration) {
 		n := bounded(d.Prompts[i].Tokens)
 		p.tokens = min(maxTokens, p.tokens+n)
 		p.uncached = min(maxTokens, p.uncached+max(0, n-bounded(d.Prompts[i].Cached)))
+		p.queue = min(maxQueue, p.queue+max(0, min(int64(d.Prompts[i].Prefill), maxQueue)))
 	}
-	var through int64
+	var through, queue int64
 	for i := range t.prompts {
 		p := &t.prompts[i]
 		through += p.uncached
+		queue += p.queue
 		p.through, p.open, p.least = through, t.choices, i*t.choices
 		p.at = now
 	}
@@ -129,9 +145,12 @@ func (t *Ticket) charge(u *Upstream, d *Demand, now time.Duration) {
 	for i := range t.prompts {
 		p := &t.prompts[i]
 		p.left = t.sequences[p.least].left
-		p.holds.prefill = p.uncached
+		p.holds.prefill, p.holds.queue = p.uncached, p.queue
 	}
-	t.book(sums{prefill: through, running: int64(len(t.sequences))})
+	if queue > 0 && u.queue.Load() == 0 {
+		u.progress(now)
+	}
+	t.book(sums{prefill: through, running: int64(len(t.sequences)), queue: queue})
 	u.requests.Add(1)
 	u.link(t)
 }
@@ -182,6 +201,8 @@ func (t *Ticket) Generated(seq, total int, now time.Duration) {
 	}
 	if s.generated == 0 {
 		s.first, s.firstWas = now, bounded(total)
+	} else if t.stream && now > s.seen {
+		t.up.learnStep(bounded(total)-s.generated, s.seen, now)
 	}
 	s.generated, s.modelled, s.seen = bounded(total), 0, now
 	t.settle(i)
@@ -228,13 +249,17 @@ func (t *Ticket) release(o Outcome, now time.Duration) bool {
 	}
 	t.living = false
 	u := t.up
-	h := t.holds
-	t.book(sums{-h.prefill, -h.decode, -h.running, -h.modelledPrefill, -h.modelledDecode})
+	t.book(t.holds.negative())
 	u.unlink(t)
 
 	var generated int64
 	for i := range t.sequences {
-		generated += t.sequences[i].generated
+		s := &t.sequences[i]
+		generated += s.generated
+		t.atStage(s, 0)
+		if o == Completed && t.tokens {
+			t.lengths.Learn(s.generated)
+		}
 	}
 	if generated > 0 {
 		u.generations.Add(generated)
@@ -265,6 +290,7 @@ func (t *Ticket) start(i int, now time.Duration) {
 	s.started, s.seen, s.modelled = true, now, 0
 	if p.phase != done {
 		p.phase, p.at = done, now
+		t.up.progress(now)
 		t.count(p)
 		t.teachPrefill(p, now)
 	}

@@ -76,7 +76,7 @@ func TestAPromptSharedByChoicesCountsOnceByItsLeastAdvanced(t *testing.T) {
 func TestEachPromptOfABatchEndsItsOwnPrefill(t *testing.T) {
 	l, c, ups := pool(1)
 	u := ups[0]
-	tk := place(l, u, Demand{Prompts: []Prompt{{100, 0}, {200, 50}, {300, 0}}, Choices: 2, Expected: -1, Stream: true})
+	tk := place(l, u, Demand{Prompts: []Prompt{{Tokens: 100, Cached: 0}, {Tokens: 200, Cached: 50}, {Tokens: 300, Cached: 0}}, Choices: 2, Expected: -1, Stream: true})
 	expect(t, l, u, "charged", 550, 0, 6)
 	tk.Started(3, c.at)
 	expect(t, l, u, "second prompt started", 400, 200, 6)
@@ -172,8 +172,8 @@ func TestAbsurdNumbersStayInRange(t *testing.T) {
 		many[i] = Prompt{Tokens: 1}
 	}
 	for _, d := range []Demand{
-		{Prompts: []Prompt{{huge, -huge}, {huge, huge}, {-huge, -huge}}, Choices: huge, Expected: huge, Stream: true},
-		{Prompts: []Prompt{{1, 5}}, Choices: -3, Expected: -huge},
+		{Prompts: []Prompt{{Tokens: huge, Cached: -huge}, {Tokens: huge, Cached: huge}, {Tokens: -huge, Cached: -huge}}, Choices: huge, Expected: huge, Stream: true},
+		{Prompts: []Prompt{{Tokens: 1, Cached: 5}}, Choices: -3, Expected: -huge},
 		{Prompts: many, Choices: 7, Expected: -1},
 	} {
 		tk := place(l, ups[0], d)

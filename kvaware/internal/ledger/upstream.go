@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/output"
 )
 
 // Upstream is the load of one upstream. Its identity is its pointer; the pool
@@ -19,6 +21,13 @@ type Upstream struct {
 	// prefill, and tokens that it holds in decode.
 	modelledPrefill, modelledDecode atomic.Int64
 	live                            atomic.Int64 // living tickets
+	// Sums of seconds and steps, likewise: see Work.
+	queue    atomic.Int64 // prefill times of prompts in P, in nanoseconds
+	contexts atomic.Int64 // KV tokens that the running decodes read
+	stages   [output.Bins]atomic.Int32
+	// progressed is when the queue last moved, on the ledger's clock: a first
+	// token came, or a request found it empty.
+	progressed atomic.Int64
 
 	failing  atomic.Bool  // failures is worth a look
 	advanced atomic.Int64 // when the model was last advanced, on the ledger's clock

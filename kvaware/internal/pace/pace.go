@@ -36,8 +36,21 @@ func (c *Constants) Prefill(from, to int64) float64 {
 	if to <= from {
 		return 0
 	}
-	n := float64(to - from)
-	return math.Ceil(n/StepTokens)*c.Step + n*(c.Token+c.Pair*float64(from+to)/2)
+	return c.Steps(to-from) + c.Compute(from, to)
+}
+
+// Steps is the part of a prefill of so many tokens that is there in each step,
+// whatever it computes.
+func (c *Constants) Steps(tokens int64) float64 {
+	return math.Ceil(float64(tokens)/StepTokens) * c.Step
+}
+
+// Compute is a prefill without that part.
+func (c *Constants) Compute(from, to int64) float64 {
+	if to <= from {
+		return 0
+	}
+	return float64(to-from) * (c.Token + c.Pair*float64(from+to)/2)
 }
 
 // Recompute is the time to compute a part of a prompt as a part of longer
@@ -46,7 +59,7 @@ func (c *Constants) Recompute(from, to int64) float64 {
 	if to <= from {
 		return 0
 	}
-	return float64(to-from) * (c.Step/StepTokens + c.Token + c.Pair*float64(from+to)/2)
+	return float64(to-from)*c.Step/StepTokens + c.Compute(from, to)
 }
 
 // Decode is the time of a step in which so many sequences decode that have so

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"time"
+
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/pace"
+)
+
+const (
+	// maxQueue bounds the nanoseconds of one prompt's prefill, so that sums fit:
+	// a day.
+	maxQueue = int64(24 * time.Hour)
+	// queueFloor is the part, one in so many, of a queue that the time since it
+	// last moved cannot take away: an upstream that hangs must not look idle.
+	queueFloor = 10
+	// keepFirstTokens is what is left of older first tokens with each new one:
+	// the last ten or so decide, since an upstream may slow down at any time.
+	keepFirstTokens = 1 - 1./10
+)
+
+// Work is what an upstream has to do, in the terms of package pace.
+type Work struct {
+	// Queue is the seconds of prefill of requests without a first token, as they
+	// were told when these were charged, less the time since a first token last
+	// came there, or since the queue was empty; at least a tenth remains.
+	Queue float64
+	// Contexts are the KV tokens that a decode step reads: all of each running
+	// sequence whose prompt was prefilled.
+	Contexts float64
+	// PrefillPace and DecodePace are how many times as long as by pace.Prior
+	// first tokens and decode steps were seen to take; 1 before any was.
+	PrefillPace, DecodePace float64
+}
+
+// Work returns what the upstream has to do. It looks at sums only: the model is
+// advanced by Choose, Look and Snapshot.
+func (u *Upstream) Work(now time.Duration) Work {
+	queue := u.queue.Load()
+	if queue > 0 {
+		since := max(0, int64(now)-u.progressed.Load())
+		queue = max(queue-since, queue/queueFloor)
+	}
+	return Work{
+		Queue:       float64(queue) / 1e9,
+		Contexts:    float64(u.contexts.Load()),
+		PrefillPace: u.paces.prefillPace.load(),
+		DecodePace:  u.paces.decodePace.load(),
+	}
+}
+
+// PrefillPace is that of Work.
+func (u *Upstream) PrefillPace() float64 { return u.paces.prefillPace.load() }
+
+// MeanOutput returns the mean number of tokens of an output, of all upstreams.
+func (l *Ledger) MeanOutput() float64 { return l.lengths.Mean() }
+
+// Remaining returns how many tokens the sequences that decode at an upstream have
+// yet to generate, on average.
+func (l *Ledger) Remaining(u *Upstream) float64 {
+	return l.lengths.MeanRemaining(func(stage int) int64 { return int64(u.stages[stage].Load()) })
+}
+
+// progress notes that the queue moved.
+func (u *Upstream) progress(now time.Duration) {
+	for at := u.progressed.Load(); at < int64(now); at = u.progressed.Load() {
+		if u.progressed.CompareAndSwap(at, int64(now)) {
+			return
+		}
+	}
+}
+
+// learnStep learns the pace of decode steps from tokens of one sequence that came
+// between two times. Only if nothing was prefilled meanwhile do they tell it.
+func (u *Upstream) learnStep(tokens int64, from, to time.Duration) {
+	if tokens <= 0 || u.queue.Load() != 0 || u.progressed.Load() > int64(from) {
+		return
+	}
+	model := pace.Prior.Decode(float64(u.running.Load()), float64(u.contexts.Load()))
+	n := float64(min(tokens, lessonTokens))
+	// Who holds the lock may be another stream that teaches the same.
+	if u.mu.TryLock() {
+		u.paces.decodePace.learn((to-from).Seconds()/float64(tokens)*n, model*n)
+		u.mu.Unlock()
+	}
+}
+
+// learnFirstToken learns the pace of prefills from how long a first token took,
+// and would have taken by the prior.
+func (u *Upstream) learnFirstToken(took, paced time.Duration) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.paces.prefillPace.learnKeeping(keepFirstTokens, took.Seconds(), paced.Seconds())
+}
