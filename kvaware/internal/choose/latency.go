@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package choose
+
+import "math"
+
+// The constants of the latency objective. They were found by simulation and the
+// optimum is flat: within a factor of two they make little difference.
+const (
+	// ownWeight counts the request's own prefill as its wait, and once more as
+	// the price of that work to those who come after it.
+	ownWeight      = 2
+	evictionWeight = 1.5
+	// leastSeconds is about what a first token takes at least. It keeps the other
+	// factors in force where no prefill is waiting.
+	leastSeconds = 0.03
+	// leastKVUse does likewise for an empty cache.
+	leastKVUse = 0.02
+	kvUsePower = 0.4
+)
+
+// FullKVUse is the KV use from which on requests are likely to wait for memory.
+const FullKVUse = 0.9
+
+// Terms are what a request means to one candidate, in seconds unless said
+// otherwise. All are finite and not negative.
+type Terms struct {
+	Own   float64 // prefill of what it would have to compute of this request
+	Queue float64 // prefill of what waits there
+	// Wait is how long the request is likely to wait for memory.
+	Wait float64
+	// Eviction is the prefill that others lose by making room for it. It counts
+	// only once Priced says that it is known.
+	Eviction float64
+	Priced   bool
+	Step     float64 // a decode step there with this request
+
+	Sequences float64 // running there with this request, 1 or more
+	KVUse     float64 // share of its KV cache that running requests hold, this one included
+
+	// Ghosts are the requests like this one that recent failures count as, and
+	// GhostSeconds how long their prefill takes.
+	Ghosts, GhostSeconds float64
+
+	// Excluded is as in Candidate.
+	Excluded bool
+
+	latency float64 // scratch of LeastLatency
+}
+
+// Latency is what the objective of that name minimises:
+//
+//	(queue + 2·own + 0.03 s + wait + 1.5·eviction) · √sequences · (kv_use + 0.02)^0.4 · √step
+//
+// a product, so that it need not say how many seconds of waiting are worth one
+// second of decoding. Recent failures count as queue and as sequences.
+func Latency(t *Terms) float64 {
+	seconds := t.Queue + ownWeight*t.Own + leastSeconds + t.Wait + evictionWeight*t.Eviction + t.GhostSeconds
+	return seconds * math.Sqrt((t.Sequences+t.Ghosts)*t.Step) * math.Pow(t.KVUse+leastKVUse, kvUsePower)
+}
+
+// MemoryWait is how long a request is likely to wait for memory: from a KV use of
+// 0.9 on, that share of the time in which the running sequences end, which have so
+// many tokens to generate on average.
+func MemoryWait(kvUse, remaining, step float64) float64 {
+	return max(0, kvUse-FullKVUse) * remaining * step
+}
+
+// LeastLatency returns the index of the candidate of least latency; equal ones
+// are broken at random. It returns -1 if there is no candidate or all are
+// excluded. Evictions are priced on demand, by price, and only for candidates that
+// may be chosen; price may be nil where all are.
+func LeastLatency(terms []Terms, price func(i int) float64, rnd Rand) int {
+	// The one that is best before evictions is priced first, so that most others
+	// need not be.
+	best := -1
+	for i := range terms {
+		t := &terms[i]
+		if t.Excluded {
+			continue
+		}
+		t.latency = Latency(t)
+		if best < 0 || t.latency < terms[best].latency {
+			best = i
+		}
+	}
+	if best < 0 {
+		return -1
+	}
+	prices := mostPriced
+	settle := func(t *Terms, i int) {
+		if !t.Priced {
+			prices--
+			t.Eviction, t.Priced = price(i), true
+			t.latency = Latency(t)
+		}
+	}
+	first, ties := best, 1
+	settle(&terms[first], first)
+	for k := 1; k < len(terms); k++ {
+		i := first + k
+		if i >= len(terms) {
+			i -= len(terms)
+		}
+		t := &terms[i]
+		if t.Excluded || t.latency > terms[best].latency || !t.Priced && prices <= 0 {
+			continue
+		}
+		settle(t, i)
+		switch least := terms[best].latency; {
+		case t.latency < least:
+			best, ties = i, 1
+		case t.latency == least:
+			if ties++; intN(rnd, ties) == 0 {
+				best = i
+			}
+		}
+	}
+	return best
+}
+
+// mostPriced bounds how many evictions are priced for one choice. In a fleet
+// that is so large that more would be, one as good as the best is among these.
+const mostPriced = 32
