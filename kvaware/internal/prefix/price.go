@@ -18,10 +18,22 @@ func (x *Index) Uses(dst []Use) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	for h, c := range x.slots[:min(len(x.slots), len(dst))] {
-		if c != nil {
-			dst[h] = Use{Capacity: c.limit, Running: c.pinned + c.generating, Free: c.limit - c.used()}
-		}
+		dst[h] = c.use()
 	}
+}
+
+// UseOf returns the use of one upstream.
+func (x *Index) UseOf(h Holder) Use {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return x.cacheOf(h).use()
+}
+
+func (c *cache) use() Use {
+	if c == nil {
+		return Use{}
+	}
+	return Use{Capacity: c.limit, Running: c.pinned + c.generating, Free: c.limit - c.used()}
 }
 
 // Eviction says what evicting blocks costs.
