@@ -31,6 +31,28 @@ func String(dst *string) Reader {
 	}
 }
 
+// Secret reads one argument of at least so many bytes, placeholders left as they
+// are. Its errors quote nothing of the line.
+func Secret(dst *string, least int) Reader {
+	want := fmt.Sprintf("one secret of at least %d bytes, or a placeholder such as {env.NAME} or {file./path} that has one", least)
+	return func(d *caddyfile.Dispenser, name string) error {
+		if !d.NextArg() {
+			return d.Errf("%s has no value: expecting %s", name, want)
+		}
+		value := d.Val()
+		switch {
+		case d.CountRemainingArgs() > 0:
+			return d.Errf("%s takes %s: more follows on its line", name, want)
+		case opensBlock(d):
+			return d.Errf("%s takes %s, and no block", name, want)
+		case len(value) < least && !strings.Contains(value, "{"):
+			return d.Errf("%s: %d bytes are too few: expecting %s", name, len(value), want)
+		}
+		*dst = value
+		return nil
+	}
+}
+
 // Strings reads one or more arguments, placeholders left as they are.
 func Strings(dst *[]string) Reader {
 	return func(d *caddyfile.Dispenser, name string) error {

@@ -55,13 +55,14 @@ func askedAbout(r *http.Request, what string, answer func(*poolView, *routing, *
 	defer done()
 	rd := tokenize.AcquireReader()
 	defer rd.Release()
+	rt := &routing{policy: p, keys: p.keysNow()}
+	if p.IsolateBy != "" {
+		rt.tenant = rt.keys.tenant(query.Get("tenant"))
+	}
+	rd.SetSecret(rt.keys.chains)
 	req, err := readAs(rd, query.Get("path"), body.bytes())
 	if err != nil {
 		return nil, err
-	}
-	rt := &routing{policy: p}
-	if p.IsolateBy != "" {
-		rt.tenant = hashTenant(query.Get("tenant"))
 	}
 	rt.demandOf(r.Context(), rd, req)
 	if req.PreviousResponseID != "" {

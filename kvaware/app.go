@@ -24,14 +24,17 @@ type App struct {
 	mu     sync.Mutex // guards pools while policies are provisioned
 	pools  map[string]*poolUse
 	logger *zap.Logger
-	cancel context.CancelFunc
-	done   chan struct{}
+	// storage keeps the seed of pools without a secret.
+	storage seedStorage
+	cancel  context.CancelFunc
+	done    chan struct{}
 }
 
 // poolUse is what the policies of one configuration say of a pool.
 type poolUse struct {
 	params   poolParams
 	first    *Policy     // the policy that named the pool first
+	others   []*Policy   // that named it since
 	where    string      // the proxy of that policy, for errors
 	listed   []string    // dial addresses of static upstreams
 	handlers int         // that name it
@@ -49,6 +52,7 @@ func (*App) CaddyModule() caddy.ModuleInfo {
 // Provision sets up the app.
 func (a *App) Provision(ctx caddy.Context) error {
 	a.logger = ctx.Logger()
+	a.storage = ctx.Storage()
 	a.pools = make(map[string]*poolUse)
 	return registerMetrics(ctx.GetMetricsRegistry())
 }
@@ -60,7 +64,9 @@ func (a *App) use(p *Policy) error {
 	defer a.mu.Unlock()
 	where := proxyName(p.proxy)
 	use, known := a.pools[p.Pool]
-	if !known {
+	if known {
+		use.others = append(use.others, p)
+	} else {
 		use = &poolUse{params: p.params, first: p, where: where}
 		a.pools[p.Pool] = use
 	}
@@ -92,8 +98,20 @@ func proxyName(proxy *reverseproxy.Handler) string {
 
 // Start applies the parameters of the pools and begins to keep house.
 func (a *App) Start() error {
+	var stored *hashKeys
 	for name, use := range a.pools {
-		use.applied = &poolConfig{params: use.params, dials: use.listed, explainer: use.first}
+		keys := use.first.keys.Load()
+		if keys == nil {
+			if stored == nil {
+				stored = keysOf(seedFrom(a.storage, seedTime, a.logger))
+			}
+			keys = stored
+			use.first.keys.Store(keys)
+			for _, p := range use.others {
+				p.keys.Store(keys)
+			}
+		}
+		use.applied = &poolConfig{params: use.params, keys: keys, dials: use.listed, explainer: use.first}
 		use.first.pool.configure(use.applied)
 		a.logger.Info("routing by token load",
 			zap.String("pool", name),

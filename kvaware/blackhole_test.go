@@ -101,7 +101,7 @@ func clockThatSkips(t *testing.T) *atomic.Int64 {
 	t.Helper()
 	skipped := new(atomic.Int64)
 	_, there, _ := pools.LoadOrNew("", func() (caddy.Destructor, error) {
-		return newPool("", poolParams{"auto", DefaultBlockSize, DefaultCacheTokens, DefaultMaxBuffered, DefaultTokenCache}, func() time.Time {
+		return newPool("", poolParams{tokenizer: "auto", blockSize: DefaultBlockSize, cacheTokens: DefaultCacheTokens, maxBuffered: DefaultMaxBuffered, tokenCache: DefaultTokenCache}, func() time.Time {
 			return time.Now().Add(time.Duration(skipped.Load()))
 		}), nil
 	})

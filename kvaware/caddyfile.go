@@ -25,6 +25,7 @@ import (
 //		cache_tokens <tokens>
 //		token_cache  <size>
 //		pool         <name>
+//		secret       <text>
 //		isolate_by   <placeholder>
 //
 //		# request bodies
@@ -51,6 +52,7 @@ func (p *Policy) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		kvcaddyfile.Option{Name: "cache_tokens", Read: kvcaddyfile.Int(&p.CacheTokens, 1, maxCacheTokens)},
 		kvcaddyfile.Option{Name: "token_cache", Read: kvcaddyfile.Size(&p.TokenCache, 1, maxMemory)},
 		kvcaddyfile.Option{Name: "pool", Read: kvcaddyfile.String(&p.Pool)},
+		kvcaddyfile.Option{Name: "secret", Read: kvcaddyfile.Secret(&p.Secret, leastSecret)},
 		kvcaddyfile.Option{Name: "isolate_by", Read: kvcaddyfile.String(&p.IsolateBy)},
 		kvcaddyfile.Option{Name: "max_body", Read: kvcaddyfile.Size(&p.MaxBody, 1, maxBodyLimit)},
 		kvcaddyfile.Option{Name: "max_buffered", Read: kvcaddyfile.Size(&p.MaxBuffered, 1, maxMemory)},

@@ -43,6 +43,10 @@
 // learnt for each model and script from the prompt tokens that responses report.
 // Exact counts are not corrected and teach nothing.
 //
+// Hashes are keyed by a seed: the option secret, else one that is made once and
+// kept in Caddy's storage, else one of the process's own. Its keys (keys.go) are
+// derived each for one purpose.
+//
 // Prompts match within their model, adapter and salt only, and with isolate_by
 // within their tenant, which is kept as a keyed hash.
 //

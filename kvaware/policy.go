@@ -103,6 +103,15 @@ type Policy struct {
 	// nothing that was learnt is known. Default: the pool without a name.
 	Pool string `json:"pool,omitempty"`
 
+	// What hashes of models, prompts and tenants are keyed by, at least 16 bytes;
+	// `openssl rand -hex 32` makes a good one. Caddys that share a secret make the
+	// same hashes. Global placeholders such as {env.NAME} and {file./path} are
+	// replaced, and should be used: the admin API shows a configuration as it was
+	// given. With another secret nothing that was learnt is known. Belongs to the
+	// pool. Default: a random one that is made once and kept in Caddy's storage, as
+	// `kv_aware/seed`; one of the process's own if that fails.
+	Secret string `json:"secret,omitempty"`
+
 	// What tells tenants apart, as a placeholder such as
 	// `{http.request.header.X-Tenant}` (in a Caddyfile, `{header.X-Tenant}`):
 	// prompts of different values are never taken for cached by each other's.
@@ -134,8 +143,10 @@ type Policy struct {
 	pool       *pool
 	proxy      *reverseproxy.Handler // whose list of static upstreams is known
 	params     poolParams
-	logger     *zap.Logger
-	static     atomic.Pointer[resolvedPool] // the last list of upstreams, resolved
+	// keys are nil until the app has started, except with a secret; see keysNow.
+	keys   atomic.Pointer[hashKeys]
+	logger *zap.Logger
+	static atomic.Pointer[resolvedPool] // the last list of upstreams, resolved
 }
 
 // Weights are the weights of the token load
@@ -189,7 +200,7 @@ func (p *Policy) Provision(ctx caddy.Context) error {
 	p.pool = acquirePool(p.Pool, p.params)
 	// Now, while the policy that this one replaces still keeps its encoder: so
 	// both have the same one, and what the cache holds outlives the reload.
-	p.encoder("")
+	p.encoder("", p.keysNow())
 
 	return p.wrapTransport(ctx)
 }
@@ -207,7 +218,11 @@ func (p *Policy) resolveOptions() error {
 	if p.tokens, err = p.Tokenizer.provision(repl); err != nil {
 		return fmt.Errorf("tokenizer: %w", err)
 	}
-	p.tokens.key = maphash.String(tenantSeed, p.tokens.described)
+	p.tokens.key = maphash.String(tokenizerSeed, p.tokens.described)
+	secret, err := keysOfSecret(repl, p.Secret)
+	if err != nil {
+		return err
+	}
 	setDefault(&p.BlockSize, DefaultBlockSize)
 	setDefault(&p.CacheTokens, DefaultCacheTokens)
 	setDefault(&p.MaxBody, DefaultMaxBody)
@@ -224,6 +239,10 @@ func (p *Policy) resolveOptions() error {
 		cacheTokens: p.CacheTokens,
 		maxBuffered: p.MaxBuffered,
 		tokenCache:  p.TokenCache,
+	}
+	if secret != nil {
+		p.keys.Store(secret)
+		p.params.secret = secret.id
 	}
 	// Checked here and not in Validate, which runs after the pool was taken.
 	return p.checkOptions()
@@ -257,6 +276,16 @@ func (p *Policy) checkOptions() error {
 		return fmt.Errorf("weights: all are 0, so every upstream would weigh the same: give at least one of prefill, decode and request")
 	}
 	return nil
+}
+
+// keysNow are the keys for the hashes of a request. Apps start in no particular
+// order: a request that comes before ours has started gets the keys that the
+// pool has until then.
+func (p *Policy) keysNow() *hashKeys {
+	if k := p.keys.Load(); k != nil {
+		return k
+	}
+	return p.pool.keys.Load()
 }
 
 // Cleanup gives back what Provision took. Requests that are still under way

@@ -5,7 +5,6 @@ package kvaware
 import (
 	"context"
 	"errors"
-	"hash/maphash"
 	"math"
 	"net/http"
 	"runtime"
@@ -35,7 +34,8 @@ type routing struct {
 	chains     [][]uint64
 	chainSpace [1][]uint64
 	namespace  uint64
-	tenant     uint64 // keyed hash of what isolate_by says, part of the namespace
+	keys       *hashKeys // of all its hashes
+	tenant     uint64    // keyed hash of what isolate_by says, part of the namespace
 	// counted are the prompts' tokens by our own count, which the blocks are made
 	// of; the demand has them as the engine would count, ratio times as many.
 	counted      []int
@@ -71,7 +71,7 @@ func (p *Policy) routed(ctx context.Context) *routing {
 
 // newRouting reads the request and attaches what was learnt to it.
 func (p *Policy) newRouting(r *http.Request, repl *caddy.Replacer) (rt *routing) {
-	rt = &routing{policy: p, demand: ledger.Demand{Choices: 1, Expected: -1}}
+	rt = &routing{policy: p, keys: p.keysNow(), demand: ledger.Demand{Choices: 1, Expected: -1}}
 	defer func() {
 		if val := recover(); val != nil {
 			// The request goes on as one without tokens.
@@ -81,24 +81,12 @@ func (p *Policy) newRouting(r *http.Request, repl *caddy.Replacer) (rt *routing)
 		*r = *r.WithContext(context.WithValue(r.Context(), routingKey{p}, rt))
 	}()
 	rt.response = p.namedResponse(r)
-	rt.tenant = p.tenant(repl)
+	if p.IsolateBy != "" && repl != nil {
+		rt.tenant = rt.keys.tenant(repl.ReplaceAll(p.IsolateBy, ""))
+	}
 	rt.read(r)
 	return rt
 }
-
-// tenantSeed keys the hashes of tenants, which are compared within the process
-// only.
-var tenantSeed = maphash.MakeSeed()
-
-// tenant gives the hash of what isolate_by says of a request, 0 without it.
-func (p *Policy) tenant(repl *caddy.Replacer) uint64 {
-	if p.IsolateBy == "" || repl == nil {
-		return 0
-	}
-	return hashTenant(repl.ReplaceAll(p.IsolateBy, ""))
-}
-
-func hashTenant(name string) uint64 { return maphash.String(tenantSeed, name) }
 
 // read finds the prompt of a request, or the reason why it is routed without.
 func (rt *routing) read(r *http.Request) {
@@ -154,6 +142,7 @@ func (rt *routing) tokenize(r *http.Request, kind tokenize.Kind) {
 	defer done()
 	rd := tokenize.AcquireReader()
 	defer rd.Release()
+	rd.SetSecret(rt.keys.chains)
 	req, err := rd.Read(kind, r.URL.Path, rt.replay.bytes())
 	if req != nil {
 		rt.streamed = req.Stream
@@ -173,7 +162,7 @@ func (rt *routing) tokenize(r *http.Request, kind tokenize.Kind) {
 // demandOf takes over what a request that could be read asks for.
 func (rt *routing) demandOf(ctx context.Context, rd *tokenize.Reader, req *tokenize.Request) {
 	p := rt.policy
-	rt.exact = rd.ChainExact(ctx, req, p.tokens.exact, p.encoder(req.Model), p.BlockSize)
+	rt.exact = rd.ChainExact(ctx, req, p.tokens.exact, p.encoder(req.Model, rt.keys), p.BlockSize)
 	rt.namespace = req.Namespace ^ rt.tenant
 	rt.ratioKey = tokenize.RatioKey{Model: req.Namespace ^ p.tokens.key, Script: rd.Script()}
 	rt.ratio = 1

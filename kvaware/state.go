@@ -33,6 +33,7 @@ type poolParams struct {
 	cacheTokens int64
 	maxBuffered int64
 	tokenCache  int64
+	secret      keysID // of the option secret, zero without it
 }
 
 // difference names the first parameter in which p and q differ, with both
@@ -47,6 +48,7 @@ func (p poolParams) difference(q poolParams) (option, ours, theirs string) {
 		{"cache_tokens", p.cacheTokens, q.cacheTokens},
 		{"max_buffered", p.maxBuffered, q.maxBuffered},
 		{"token_cache", p.tokenCache, q.tokenCache},
+		{"secret", p.secret, q.secret},
 	} {
 		if d.a != d.b {
 			return d.option, fmt.Sprint(d.a), fmt.Sprint(d.b)
@@ -75,6 +77,9 @@ type pool struct {
 	tokens atomic.Pointer[tokenize.Cache]
 	// ratios is what is learnt of how far counts are from the engines' own.
 	ratios *tokenize.Ratios
+	// keys are those of the configuration that was applied last; before the first
+	// one, keys of the pool's own.
+	keys atomic.Pointer[hashKeys]
 
 	mu        sync.RWMutex
 	params    poolParams
@@ -127,6 +132,7 @@ func newPool(name string, params poolParams, now func() time.Time) *pool {
 	}
 	pl.budget.limit.Store(params.maxBuffered)
 	pl.tokens.Store(tokenize.NewCache(params.tokenCache))
+	pl.keys.Store(randomKeys())
 	return pl
 }
 
@@ -161,6 +167,7 @@ func (pl *pool) free() {
 // poolConfig is what a configuration that is started says of a pool.
 type poolConfig struct {
 	params    poolParams
+	keys      *hashKeys
 	dials     []string    // static upstreams, kept for as long as it lists them
 	explainer *Policy     // the policy that named the pool first
 	replaced  *poolConfig // the one before, until that is stopped; guarded by pool.mu
@@ -229,8 +236,9 @@ func (pl *pool) resolved(dials []string) map[*upstream]bool {
 func (pl *pool) apply(conf *poolConfig, listed map[*upstream]bool) (resized []prefix.Holder) {
 	params := conf.params
 	pl.budget.limit.Store(params.maxBuffered)
-	// Chains of another block size or tokenizer match nothing that is held.
-	stale := params.blockSize != pl.params.blockSize || params.tokenizer != pl.params.tokenizer
+	rekeyed := conf.keys.id != pl.keys.Load().id
+	// Chains of another block size, tokenizer or seed match nothing that is held.
+	stale := params.blockSize != pl.params.blockSize || params.tokenizer != pl.params.tokenizer || rekeyed
 	for _, u := range pl.byAddress {
 		u.listed = listed[u]
 		if stale {
@@ -240,10 +248,11 @@ func (pl *pool) apply(conf *poolConfig, listed map[*upstream]bool) (resized []pr
 			resized = append(resized, u.slot)
 		}
 	}
-	if params.tokenCache != pl.params.tokenCache {
+	if params.tokenCache != pl.params.tokenCache || rekeyed {
 		pl.tokens.Store(tokenize.NewCache(params.tokenCache))
 	}
 	pl.params = params
+	pl.keys.Store(conf.keys)
 	pl.explainer = conf.explainer
 	pl.applied = conf
 	return resized

@@ -81,7 +81,7 @@ func showTokens(_ http.ResponseWriter, r *http.Request) (any, error) {
 		if !rt.exact {
 			exact = nil
 		}
-		t.lay(r.Context(), rd, req, exact, tokens.encoder(req.Model), limit, nil)
+		t.lay(r.Context(), rd, req, exact, tokens.encoder(req.Model, rt.keys), limit, nil)
 		return t, nil
 	})
 }
@@ -154,14 +154,14 @@ func (t *Tokenizer) Tokenize(ctx context.Context, path string, body []byte, bloc
 	if err != nil {
 		return nil, err
 	}
-	if loaded.fixed == nil {
+	if loaded.fixed == nil && !loaded.estimate {
 		// Unlike a request, this waits for the encoding.
 		name, _ := tokenize.EncodingForModel(req.Model)
 		if err := onDemand[name].load(name); err != nil {
 			return nil, err
 		}
 	}
-	enc, e := loaded.encoder(req.Model), loaded.exact
+	enc, e := loaded.encoder(req.Model, randomKeys()), loaded.exact
 	out := &Tokenized{API: req.Kind.String(), Model: req.Model, Tokenizer: loaded.name(req.Model), TokenRatio: 1, BlockSize: blockSize}
 	if out.Exact = rd.ChainExact(ctx, req, e, enc, blockSize); !out.Exact {
 		e = nil

@@ -5,7 +5,7 @@ package kvaware
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"hash/maphash"
 	"os"
 	"path/filepath"
 	"strings"
@@ -66,14 +66,15 @@ const (
 // standInEncoding is what auto takes for models of which nothing is known.
 var standInEncoding, _ = tokenize.EncodingForModel("")
 
-// estimateSecret keys the ids of estimates, which are compared within the
-// process only.
-var estimateSecret = rand.Uint64()
+// tokenizerSeed keys the hashes of tokenizers' names, which are compared within
+// the process only.
+var tokenizerSeed = maphash.MakeSeed()
 
 // tokens is what a policy turns text into tokens with.
 type tokens struct {
 	described string           // kind and what it needs, for the log and the admin API
-	fixed     tokenize.Encoder // nil: by the request's model
+	fixed     tokenize.Encoder // nil: by the request's model, or an estimate
+	estimate  bool             // by the estimate of the request's keys
 	exact     *tokenize.Exact  // nil: prompts are rendered in our own way
 	key       uint64           // keeps apart what is learnt of the counts of different tokenizers
 }
@@ -132,7 +133,7 @@ func (t *Tokenizer) provision(repl *caddy.Replacer) (*tokens, error) {
 		}
 		return made, nil
 	case tokenizerEstimate:
-		return &tokens{described: tokenizerEstimate, fixed: tokenize.NewEstimate(estimateSecret)}, nil
+		return &tokens{described: tokenizerEstimate, estimate: true}, nil
 	}
 	return nil, fmt.Errorf("unknown kind %q: expecting one of %s", t.Kind,
 		strings.Join([]string{tokenizerAuto, tokenizerTiktoken, tokenizerHF, tokenizerEstimate}, ", "))
@@ -168,8 +169,12 @@ func loadTemplate(path string) (*chattemplate.Template, error) {
 	return chattemplate.Load(config, text, chattemplate.Options{MaxTime: renderTime})
 }
 
-// encoder gives what the text of a request for that model is encoded with.
-func (t *tokens) encoder(model string) tokenize.Encoder {
+// encoder gives what the text of a request for that model and with those keys is
+// encoded with.
+func (t *tokens) encoder(model string, k *hashKeys) tokenize.Encoder {
+	if t.estimate {
+		return k.estimate
+	}
 	if t.fixed != nil {
 		return t.fixed
 	}
@@ -192,10 +197,10 @@ type remembered struct {
 	encoders sync.Map // tokenize.Encoder → *tokenize.CachedEncoder
 }
 
-// encoder gives what the text of a request for that model is encoded with, with
-// the pool's present cache.
-func (p *Policy) encoder(model string) tokenize.Encoder {
-	plain, cache := p.tokens.encoder(model), p.pool.tokens.Load()
+// encoder gives what the text of a request for that model and with those keys is
+// encoded with, with the pool's present cache.
+func (p *Policy) encoder(model string, k *hashKeys) tokenize.Encoder {
+	plain, cache := p.tokens.encoder(model, k), p.pool.tokens.Load()
 	r := p.remembered.Load()
 	if r == nil || r.cache != cache {
 		r = &remembered{cache: cache}
@@ -210,7 +215,10 @@ func (p *Policy) encoder(model string) tokenize.Encoder {
 
 // name says what the text of a request for that model is encoded with.
 func (t *tokens) name(model string) string {
-	if e, ok := t.encoder(model).(*tokenize.Encoding); ok && t.fixed == nil {
+	if t.fixed != nil || t.estimate {
+		return t.described
+	}
+	if e, ok := t.encoder(model, nil).(*tokenize.Encoding); ok {
 		return t.described + " (" + e.Name() + ")"
 	}
 	return t.described

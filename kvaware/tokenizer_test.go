@@ -136,12 +136,12 @@ func TestAutoTakesAnotherEncodingWithoutMakingARequestWaitForIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e, ok := tokens.encoder("my-own-model").(*tokenize.Encoding); !ok || e.Name() != standInEncoding {
+	if e, ok := tokens.encoder("my-own-model", nil).(*tokenize.Encoding); !ok || e.Name() != standInEncoding {
 		t.Errorf("an unknown model is encoded with %v", e)
 	}
 	// Whichever it is at first, in the end it is the model's own.
 	eventually(t, "the model's own encoding is there", func() bool {
-		e, ok := tokens.encoder("gpt-4").(*tokenize.Encoding)
+		e, ok := tokens.encoder("gpt-4", nil).(*tokenize.Encoding)
 		return ok && e.Name() == "cl100k_base"
 	})
 }
