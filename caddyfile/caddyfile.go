@@ -43,11 +43,12 @@ type Reader func(d *caddyfile.Dispenser, name string) error
 type Option struct {
 	Name string
 	Read Reader
+	Many bool // it may be given more than once
 }
 
 // Block reads the block that may follow the current token, a directive or
 // module name without arguments. The block may be absent or empty. Each option
-// may be given once.
+// may be given once, unless it says otherwise.
 func Block(d *caddyfile.Dispenser, options ...Option) error {
 	owner := d.Val()
 	if d.NextArg() {
@@ -89,7 +90,7 @@ func readOptions(d *caddyfile.Dispenser, owner, prefix string, options []Option)
 			return unknown(d, owner, options)
 		}
 		name := prefix + option.Name
-		if at, twice := first[option.Name]; twice {
+		if at, twice := first[option.Name]; twice && !option.Many {
 			return d.Errf("%s is given twice, first at %s: keep one of them", name, at)
 		}
 		first[option.Name] = fmt.Sprintf("%s:%d", d.File(), d.Line())

@@ -31,18 +31,18 @@ type settings struct {
 
 func (s *settings) options() []Option {
 	return []Option{
-		{"name", String(&s.Name)},
-		{"labels", Strings(&s.Labels)},
-		{"loud", Flag(&s.Loud)},
-		{"block_size", Int(&s.Blocks, 1, 4096)},
-		{"cache_tokens", Int(&s.Tokens, 1, 1<<40)},
-		{"max_body", Size(&s.Body, 1, 1<<40)},
-		{"idle", Duration(&s.Idle, time.Second)},
-		{"weights", Sub(
-			Option{"prefill", Float(&s.Prefill, 0, math.MaxFloat64)},
-			Option{"decode", Float(&s.Decode, 0, 100)},
+		{Name: "name", Read: String(&s.Name)},
+		{Name: "labels", Read: Strings(&s.Labels)},
+		{Name: "loud", Read: Flag(&s.Loud)},
+		{Name: "block_size", Read: Int(&s.Blocks, 1, 4096)},
+		{Name: "cache_tokens", Read: Int(&s.Tokens, 1, 1<<40)},
+		{Name: "max_body", Read: Size(&s.Body, 1, 1<<40)},
+		{Name: "idle", Read: Duration(&s.Idle, time.Second)},
+		{Name: "weights", Read: Sub(
+			Option{Name: "prefill", Read: Float(&s.Prefill, 0, math.MaxFloat64)},
+			Option{Name: "decode", Read: Float(&s.Decode, 0, 100)},
 		)},
-		{"fallback", Module[speaker](&s.Fallback, "test_speakers", "speaker")},
+		{Name: "fallback", Read: Module[speaker](&s.Fallback, "test_speakers", "speaker")},
 	}
 }
 
@@ -74,7 +74,7 @@ func (parrot) Speak() {}
 func (p *parrot) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
 	p.Words = d.RemainingArgs()
-	return readOptions(d, "parrot", "", []Option{{"times", Int(&p.Times, 1, 9)}})
+	return readOptions(d, "parrot", "", []Option{{Name: "times", Read: Int(&p.Times, 1, 9)}})
 }
 
 // stone is in the namespace of speakers, but is none.

@@ -24,6 +24,7 @@ import (
 //		block_size   <tokens>
 //		cache_tokens <tokens>
 //		token_cache  <size>
+//		model_alias  <name> <alias...>
 //		pool         <name>
 //		secret       <text>
 //		isolate_by   <placeholder>
@@ -51,6 +52,7 @@ func (p *Policy) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		kvcaddyfile.Option{Name: "block_size", Read: kvcaddyfile.Int(&p.BlockSize, 1, maxBlockSize)},
 		kvcaddyfile.Option{Name: "cache_tokens", Read: kvcaddyfile.Int(&p.CacheTokens, 1, maxCacheTokens)},
 		kvcaddyfile.Option{Name: "token_cache", Read: kvcaddyfile.Size(&p.TokenCache, 1, maxMemory)},
+		kvcaddyfile.Option{Name: "model_alias", Read: p.readModelAlias, Many: true},
 		kvcaddyfile.Option{Name: "pool", Read: kvcaddyfile.String(&p.Pool)},
 		kvcaddyfile.Option{Name: "secret", Read: kvcaddyfile.Secret(&p.Secret, leastSecret)},
 		kvcaddyfile.Option{Name: "isolate_by", Read: kvcaddyfile.String(&p.IsolateBy)},

@@ -47,7 +47,8 @@
 // kept in Caddy's storage, else one of the process's own. Its keys (keys.go) are
 // derived each for one purpose.
 //
-// Prompts match within their model, adapter and salt only, and with isolate_by
+// Prompts match within their model (aliases of one name are one model), adapter
+// and salt only, and with isolate_by
 // within their tenant, which is kept as a keyed hash.
 //
 // A body beyond max_body, or without room in max_buffered, streams through and is

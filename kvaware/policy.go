@@ -93,6 +93,15 @@ type Policy struct {
 	// million tokens.
 	TokenCache int64 `json:"token_cache,omitempty"`
 
+	// Other names under which the engines serve a model (vLLM's
+	// `--served-model-name` takes several), by the name that stands for all.
+	// Requests that name any of them share prefixes, what is learnt of counts, and
+	// the choice of an encoding, which is that of the name itself. Names are
+	// compared to the letter; the empty alias means requests that name no model. An
+	// adapter that is served as a model is no alias of it. Global placeholders such
+	// as {env.NAME} are replaced. Belongs to the pool. Default: none.
+	ModelAlias map[string][]string `json:"model_alias,omitempty"`
+
 	// What a token of waiting prefill, a token of running decode and a running
 	// sequence weigh against each other.
 	Weights Weights `json:"weights,omitzero"`
@@ -138,6 +147,7 @@ type Policy struct {
 	fallback reverseproxy.Selector
 	weights  choose.Weights
 	tokens   *tokens
+	aliases  modelAliases
 	// remembered is replaced when the pool's cache is.
 	remembered atomic.Pointer[remembered]
 	pool       *pool
@@ -223,6 +233,10 @@ func (p *Policy) resolveOptions() error {
 	if err != nil {
 		return err
 	}
+	var aliases string
+	if p.aliases, aliases, err = aliasesOf(repl, p.ModelAlias); err != nil {
+		return err
+	}
 	setDefault(&p.BlockSize, DefaultBlockSize)
 	setDefault(&p.CacheTokens, DefaultCacheTokens)
 	setDefault(&p.MaxBody, DefaultMaxBody)
@@ -239,6 +253,7 @@ func (p *Policy) resolveOptions() error {
 		cacheTokens: p.CacheTokens,
 		maxBuffered: p.MaxBuffered,
 		tokenCache:  p.TokenCache,
+		aliases:     aliases,
 	}
 	if secret != nil {
 		p.keys.Store(secret)

@@ -162,6 +162,9 @@ func (rt *routing) tokenize(r *http.Request, kind tokenize.Kind) {
 // demandOf takes over what a request that could be read asks for.
 func (rt *routing) demandOf(ctx context.Context, rd *tokenize.Reader, req *tokenize.Request) {
 	p := rt.policy
+	if name, isAlias := p.aliases[req.Model]; isAlias {
+		rd.NameModel(req, name)
+	}
 	rt.exact = rd.ChainExact(ctx, req, p.tokens.exact, p.encoder(req.Model, rt.keys), p.BlockSize)
 	rt.namespace = req.Namespace ^ rt.tenant
 	rt.ratioKey = tokenize.RatioKey{Model: req.Namespace ^ p.tokens.key, Script: rd.Script()}

@@ -3,6 +3,7 @@
 package kvaware
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"sync"
@@ -33,6 +34,7 @@ type poolParams struct {
 	cacheTokens int64
 	maxBuffered int64
 	tokenCache  int64
+	aliases     string // what aliasesOf calls them
 	secret      keysID // of the option secret, zero without it
 }
 
@@ -48,10 +50,11 @@ func (p poolParams) difference(q poolParams) (option, ours, theirs string) {
 		{"cache_tokens", p.cacheTokens, q.cacheTokens},
 		{"max_buffered", p.maxBuffered, q.maxBuffered},
 		{"token_cache", p.tokenCache, q.tokenCache},
+		{"model_alias", p.aliases, q.aliases},
 		{"secret", p.secret, q.secret},
 	} {
 		if d.a != d.b {
-			return d.option, fmt.Sprint(d.a), fmt.Sprint(d.b)
+			return d.option, cmp.Or(fmt.Sprint(d.a), "none"), cmp.Or(fmt.Sprint(d.b), "none")
 		}
 	}
 	return "", "", ""

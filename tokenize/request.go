@@ -44,6 +44,13 @@ type Request struct {
 	Namespace uint64 // keyed hash of Model
 }
 
+// NameModel takes req, the reader's last one, for a request of the model of that
+// name, of which the one in the body is an alias.
+func (rd *Reader) NameModel(req *Request, name string) {
+	req.Model = name
+	req.Namespace = rd.hashString(tagModel, name)
+}
+
 // Sequences is the number of sequences the engine runs for this request, at
 // least 1: one for each prompt and choice.
 func (r *Request) Sequences() int {
