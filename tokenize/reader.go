@@ -13,6 +13,8 @@ import (
 // use; take one with [AcquireReader] for each request.
 type Reader struct {
 	secret uint64
+	salter func(given, nested string) string // nil: salts are as they are given
+	salted string                            // what the salter gave; "" if nothing
 
 	scanner scanner
 	pieces  []piece
@@ -72,7 +74,7 @@ func (rd *Reader) Release() {
 	rd.text = kept(rd.text, keptText)
 	rd.ids = kept(rd.ids, keptIDs)
 	rd.blocks = kept(rd.blocks, keptBlocks)
-	rd.secret = processSecret
+	rd.secret, rd.salter, rd.salted = processSecret, nil, ""
 	readers.Put(rd)
 }
 
@@ -95,7 +97,7 @@ func kept[T any](s []T, most int) []T {
 // The Request is never nil. With an error (always an *[Error]) it has no
 // prompts, but the model, if that could be read.
 func (rd *Reader) Read(kind Kind, path string, body []byte) (*Request, error) {
-	rd.pieces, rd.text, rd.blocks = rd.pieces[:0], rd.text[:0], rd.blocks[:0]
+	rd.pieces, rd.text, rd.blocks, rd.salted = rd.pieces[:0], rd.text[:0], rd.blocks[:0], ""
 	req := &rd.req
 	*req = Request{Kind: kind, Choices: 1, MaxOutput: -1, WholePrompt: true, Prompts: req.Prompts[:0]}
 

@@ -34,7 +34,7 @@ type Request struct {
 	WholePrompt        bool
 	PreviousResponseID string
 
-	CacheSalt string // top level or nvext; parts caches
+	CacheSalt string // top level or nvext, and SGLang's extra_key behind it; parts caches
 	LoRA      string // adapter as the body names it; lists and objects as compact JSON
 
 	// What was counted while reading. Messages counts conversation messages,

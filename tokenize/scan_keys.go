@@ -47,6 +47,7 @@ const (
 	keyTruncatePromptTokens
 	keyTruncate
 	keyCacheSalt
+	keyExtraKey
 	keyLoRA
 	keyLoRAPath
 	keyLoRARequest
@@ -203,6 +204,8 @@ func keyOf(name []byte) key {
 		return keyTruncate
 	case "cache_salt":
 		return keyCacheSalt
+	case "extra_key":
+		return keyExtraKey
 	case "lora":
 		return keyLoRA
 	case "lora_path":

@@ -86,12 +86,7 @@ func (rd *Reader) endPromptAt(first uint32, root uint64) bool {
 // identity reads what parts one cache from another and is no part of the text.
 func (rd *Reader) identity(f *fields) {
 	req := &rd.req
-	salt := f[keyCacheSalt]
-	if rd.kindOf(salt) != stringValue {
-		salt = rd.member(f[keyNvext], keyCacheSalt)
-	}
-	req.CacheSalt = string(rd.stringOf(salt))
-
+	rd.readSalt(f)
 	lora := rd.adapter(f)
 	switch rd.kindOf(lora) {
 	case nullValue:
