@@ -57,9 +57,12 @@ func askedAbout(r *http.Request, what string, answer func(*poolView, *routing, *
 	defer rd.Release()
 	rt := &routing{policy: p, keys: p.keysNow()}
 	if p.IsolateBy != "" {
-		rt.tenant = rt.keys.tenant(query.Get("tenant"))
+		rt.isolate(query.Get("tenant"))
 	}
 	rd.SetSecret(rt.keys.chains)
+	if p.InjectSalt {
+		rd.SetSalter(rt.salt)
+	}
 	req, err := readAs(rd, query.Get("path"), body.bytes())
 	if err != nil {
 		return nil, err

@@ -228,7 +228,7 @@ func replayBehind(r *http.Request) *replay {
 	if server == nil {
 		return nil
 	}
-	if rr, ok := server.Body.(*replayReader); ok && rr.off == 0 {
+	if rr, ok := server.Body.(*replayReader); ok && !rr.begun() {
 		return rr.rp
 	}
 	return nil

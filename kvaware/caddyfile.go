@@ -28,6 +28,7 @@ import (
 //		pool         <name>
 //		secret       <text>
 //		isolate_by   <placeholder>
+//		inject_salt
 //
 //		# request bodies
 //		max_body     <size>
@@ -56,6 +57,7 @@ func (p *Policy) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		kvcaddyfile.Option{Name: "pool", Read: kvcaddyfile.String(&p.Pool)},
 		kvcaddyfile.Option{Name: "secret", Read: kvcaddyfile.Secret(&p.Secret, leastSecret)},
 		kvcaddyfile.Option{Name: "isolate_by", Read: kvcaddyfile.String(&p.IsolateBy)},
+		kvcaddyfile.Option{Name: "inject_salt", Read: kvcaddyfile.Flag(&p.InjectSalt)},
 		kvcaddyfile.Option{Name: "max_body", Read: kvcaddyfile.Size(&p.MaxBody, 1, maxBodyLimit)},
 		kvcaddyfile.Option{Name: "max_buffered", Read: kvcaddyfile.Size(&p.MaxBuffered, 1, maxMemory)},
 		kvcaddyfile.Option{Name: "weights", Read: kvcaddyfile.Sub(

@@ -49,7 +49,8 @@
 //
 // Prompts match within their model (aliases of one name are one model), adapter
 // and salt only, and with isolate_by
-// within their tenant, which is kept as a keyed hash.
+// within their tenant, which is kept as a keyed hash. With inject_salt the tenant's
+// salt is part of the chain, as it is of the engine's.
 //
 // A body beyond max_body, or without room in max_buffered, streams through and is
 // charged by its length. Of bodies above 1 MiB only as many are tokenized at a
@@ -79,6 +80,11 @@
 // after the proxy, which look at the original request (body.go says how that is
 // reached). The bytes are let go of when the response's body begins to be passed
 // on: with response_buffers, once that buffer is filled.
+//
+// With inject_salt (salt.go) upstreams are sent the same bytes with the tenant's
+// salt in them, in all attempts, and a length to fit. The handlers that come after
+// the proxy get what the client sent. A body with a digest in a header is left as
+// it is. What goes on without a salt is counted, never refused.
 //
 // # The response
 //

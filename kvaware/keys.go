@@ -28,6 +28,7 @@ type hashKeys struct {
 	id       keysID
 	chains   uint64   // of models, adapters, salts and the blocks of prompts
 	tenants  [32]byte // of what isolate_by says
+	salts    [32]byte // of the salts that tenants get
 	estimate *tokenize.Estimate
 }
 
@@ -61,6 +62,7 @@ func keysOf(seed []byte) *hashKeys {
 	}
 	k.chains = binary.LittleEndian.Uint64(subkey(seed, "chains", 8))
 	copy(k.tenants[:], subkey(seed, "tenants", len(k.tenants)))
+	copy(k.salts[:], subkey(seed, "salts", len(k.salts)))
 	k.estimate = tokenize.NewEstimate(binary.LittleEndian.Uint64(subkey(seed, "estimates", 8)))
 	derived.byID[k.id] = weak.Make(k)
 	runtime.AddCleanup(k, forgetKeys, k.id)

@@ -72,7 +72,8 @@ func registerMetrics(reg prometheus.Registerer) error {
 // poolMetrics are the counts of one pool. They live and end with it; no
 // registry knows them but through stateCollector.
 type poolMetrics struct {
-	fallbacks, requests, attempts       *prometheus.CounterVec
+	fallbacks, unsalted                 *prometheus.CounterVec
+	requests, attempts                  *prometheus.CounterVec
 	firstToken, firstOutput, interToken *prometheus.HistogramVec
 }
 
@@ -80,6 +81,8 @@ func newPoolMetrics() *poolMetrics {
 	return &poolMetrics{
 		fallbacks: newCounterVec("fallbacks_total",
 			"Requests routed without their prompt, by the reason why it was not read.", "pool", "reason"),
+		unsalted: newCounterVec("unsalted_total",
+			"Requests with a body that inject_salt let go on without a salt, by the reason.", "pool", "reason"),
 		requests: newCounterVec("requests_total",
 			"Requests, by the upstream that was chosen first and by what decided: load, affinity, fallback or no_tokens.", "pool", "upstream", "reason"),
 		attempts: newCounterVec("attempts_total",
@@ -97,7 +100,7 @@ func newPoolMetrics() *poolMetrics {
 }
 
 func (m *poolMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.fallbacks, m.requests, m.attempts, m.firstToken, m.firstOutput, m.interToken}
+	return []prometheus.Collector{m.fallbacks, m.unsalted, m.requests, m.attempts, m.firstToken, m.firstOutput, m.interToken}
 }
 
 // upstreamMetrics are an upstream's counts with their labels resolved.

@@ -130,6 +130,25 @@ type Policy struct {
 	// nobody. Default: none.
 	IsolateBy string `json:"isolate_by,omitempty"`
 
+	// Whether to give each request a salt of its tenant, so that engines part their
+	// KV caches by tenant too: `cache_salt` in the chat, completions, responses and
+	// embeddings APIs (vLLM, SGLang, Dynamo), `extra_key` in SGLang's own. All other
+	// bytes stay as they are. The salt is a keyed hash of the tenant and of the salt
+	// that the client gave, if any, and takes its place: a client can part its own
+	// tenant's cache further, and cannot get into another's. Requests whose
+	// `isolate_by` is empty are one tenant. It holds as far as clients cannot choose
+	// what isolate_by says.
+	//
+	// What cannot be given a salt goes on without one, is counted in the metric
+	// `caddy_kv_aware_unsalted_total`, and shares the engines' cache with all else
+	// that has none: other APIs (Anthropic, Ollama, TGI), bodies that are not read
+	// (beyond max_body or max_buffered, compressed, multipart, no JSON), and bodies
+	// with a digest in a header (Content-Digest, Repr-Digest, Digest, Content-MD5,
+	// X-Amz-Content-Sha256), which would not be true of another body. Dynamo takes
+	// its header X-Tenant-ID before any salt: delete it where clients can set it.
+	// Default: false.
+	InjectSalt bool `json:"inject_salt,omitempty"`
+
 	// The policy for requests that carry no prompt. The request is charged to
 	// the upstream it chooses, or to another if that one is full or was tried by
 	// this request while another is free. It must not be or contain kv_aware.
@@ -188,6 +207,10 @@ func (p *Policy) Provision(ctx caddy.Context) error {
 	p.logger = ctx.Logger()
 	if err := p.resolveOptions(); err != nil {
 		return err
+	}
+
+	if p.InjectSalt && !ownsProxy(ctx, p) {
+		return fmt.Errorf("inject_salt: this kv_aware is the fallback of another policy, and requests that the other one places would go on without a salt: make it the proxy's own policy")
 	}
 
 	if p.FallbackRaw != nil {
@@ -279,6 +302,8 @@ func (p *Policy) checkOptions() error {
 		return fmt.Errorf("token_cache %d: expecting 1 to %d bytes", p.TokenCache, int64(maxMemory))
 	case p.IsolateBy != "" && !strings.Contains(p.IsolateBy, "{"):
 		return fmt.Errorf("isolate_by %q: a fixed text tells no tenants apart: give a placeholder such as {http.request.header.X-Tenant}", p.IsolateBy)
+	case p.InjectSalt && p.IsolateBy == "":
+		return fmt.Errorf("inject_salt needs isolate_by, which tells the tenants apart that get a salt each")
 	case strings.ContainsAny(p.Pool, "{}"):
 		return fmt.Errorf("pool %q: only global placeholders such as {env.NAME} can name a pool", p.Pool)
 	}

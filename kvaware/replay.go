@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"sync/atomic"
+
+	"github.com/kvaware/caddy-kvaware/tokenize"
 )
 
 // bodyBudget bounds the bytes of request bodies held at one time by all
@@ -34,9 +36,12 @@ func (b *bodyBudget) give(n int64) { b.held.Add(-n) }
 // It is used on the request's goroutine, except drop, which the end of the
 // request may call from another; hence the atomics.
 type replay struct {
-	data   atomic.Pointer[[]byte]
-	budget *bodyBudget
-	taken  atomic.Int64 // bytes of the budget to be given back
+	data atomic.Pointer[[]byte]
+	// outgoing is what upstreams are sent if it is not the data as they came: parts
+	// of them, and of little else.
+	outgoing atomic.Pointer[[][]byte]
+	budget   *bodyBudget
+	taken    atomic.Int64 // bytes of the budget to be given back
 
 	// What follows the bytes when they are not the whole body: the rest of the
 	// client's stream, or the error that reading it ended with.
@@ -60,15 +65,40 @@ func (rp *replay) bytes() []byte {
 	return nil
 }
 
-// reader gives a body that starts at the first byte. A body that was not read
-// to its end can be given out once with its rest; the rest is the client's
+// reader gives the body for an upstream, from its first byte. A body that was not
+// read to its end can be given out once with its rest; the rest is the client's
 // own stream.
 func (rp *replay) reader() io.ReadCloser {
-	r := &replayReader{rp: rp, data: rp.bytes()}
-	if rp.rest != nil {
-		r.rest = rp.rest
+	r := rp.original()
+	if parts := rp.outgoing.Load(); parts != nil {
+		r.parts = *parts
 	}
 	return r
+}
+
+// original is reader for handlers that come after the proxy: the body as it came.
+func (rp *replay) original() *replayReader {
+	r := &replayReader{rp: rp, rest: rp.rest}
+	if r.one[0] = rp.bytes(); len(r.one[0]) > 0 {
+		r.parts = r.one[:]
+	}
+	return r
+}
+
+// alter changes what upstreams are sent, and tells by how much longer it is. The
+// body was read to its end.
+func (rp *replay) alter(edits []tokenize.Edit) (longer int64) {
+	data := rp.bytes()
+	parts := make([][]byte, 0, 2*len(edits)+1)
+	at := 0
+	for _, e := range edits {
+		parts = append(parts, data[at:e.Start], []byte(e.Text))
+		longer += int64(len(e.Text) - (e.End - e.Start))
+		at = e.End
+	}
+	parts = append(parts, data[at:])
+	rp.outgoing.Store(&parts)
+	return longer
 }
 
 // held reports whether the bytes are still kept.
@@ -80,6 +110,7 @@ func (rp *replay) drop() {
 		return
 	}
 	rp.data.Store(nil)
+	rp.outgoing.Store(nil)
 	if n := rp.taken.Swap(0); n > 0 {
 		rp.budget.give(n)
 	}
@@ -103,17 +134,27 @@ func (rp *replay) dropServed() {
 
 // replayReader reads a replay from its beginning, then what follows it.
 type replayReader struct {
-	rp   *replay
-	data []byte
-	off  int
-	rest io.Reader
+	rp    *replay
+	parts [][]byte  // others may read them too
+	one   [1][]byte // room for the parts of a body as it came
+	part  int       // the part being read
+	off   int       // in it
+	rest  io.Reader
 }
 
+// begun reports whether anything of it was read.
+func (r *replayReader) begun() bool { return r.part > 0 || r.off > 0 }
+
 func (r *replayReader) Read(p []byte) (int, error) {
-	if r.off < len(r.data) {
-		n := copy(p, r.data[r.off:])
-		r.off += n
-		return n, nil
+	for r.part < len(r.parts) {
+		n := copy(p, r.parts[r.part][r.off:])
+		if r.off += n; r.off == len(r.parts[r.part]) {
+			r.part++
+			r.off = 0
+		}
+		if n > 0 || len(p) == 0 {
+			return n, nil
+		}
 	}
 	if r.rest != nil {
 		return r.rest.Read(p)
@@ -127,13 +168,15 @@ func (r *replayReader) Read(p []byte) (int, error) {
 // WriteTo lets a transport take the bytes without a buffer of its own.
 func (r *replayReader) WriteTo(w io.Writer) (int64, error) {
 	var total int64
-	if r.off < len(r.data) {
-		n, err := w.Write(r.data[r.off:])
+	for r.part < len(r.parts) {
+		n, err := w.Write(r.parts[r.part][r.off:])
 		r.off += n
-		total = int64(n)
+		total += int64(n)
 		if err != nil {
 			return total, err
 		}
+		r.part++
+		r.off = 0
 	}
 	if r.rest != nil {
 		n, err := io.Copy(w, r.rest)
@@ -146,7 +189,7 @@ func (r *replayReader) WriteTo(w io.Writer) (int64, error) {
 // server closes the client's body when the handler returns. A body with a
 // live rest is closed as it would be without us.
 func (r *replayReader) Close() error {
-	if r.rest != nil && r.rp.closer != nil && r.off > 0 {
+	if r.rest != nil && r.rp.closer != nil && r.begun() {
 		return r.rp.closer.Close()
 	}
 	return nil
@@ -160,7 +203,7 @@ func (rp *replay) install(r, server *http.Request) {
 		r.GetBody = func() (io.ReadCloser, error) { return rp.reader(), nil }
 	}
 	if server != nil {
-		server.Body = rp.reader()
+		server.Body = rp.original()
 		rp.server = server
 	}
 }

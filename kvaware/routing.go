@@ -35,6 +35,7 @@ type routing struct {
 	chainSpace [1][]uint64
 	namespace  uint64
 	keys       *hashKeys // of all its hashes
+	tenantName string    // what isolate_by says
 	tenant     uint64    // keyed hash of what isolate_by says, part of the namespace
 	// counted are the prompts' tokens by our own count, which the blocks are made
 	// of; the demand has them as the engine would count, ratio times as many.
@@ -52,6 +53,9 @@ type routing struct {
 	streamed bool   // the client asked for a stream
 	observed bool   // the response is worth counting
 	response uint64 // keyed hash of the earlier response that the request names, 0 if none
+
+	salted   bool   // upstreams are sent the body with the tenant's salt
+	unsalted string // why not, where inject_salt would have it
 
 	replay  *replay
 	tried   []*upstream // where attempts failed or were answered with 4xx or 5xx
@@ -77,14 +81,17 @@ func (p *Policy) newRouting(r *http.Request, repl *caddy.Replacer) (rt *routing)
 			// The request goes on as one without tokens.
 			p.panicked("read", val)
 			rt.withoutTokens(r, "panic")
+			rt.unsalted = "panic"
+			rt.countUnsalted(r)
 		}
 		*r = *r.WithContext(context.WithValue(r.Context(), routingKey{p}, rt))
 	}()
 	rt.response = p.namedResponse(r)
 	if p.IsolateBy != "" && repl != nil {
-		rt.tenant = rt.keys.tenant(repl.ReplaceAll(p.IsolateBy, ""))
+		rt.isolate(repl.ReplaceAll(p.IsolateBy, ""))
 	}
 	rt.read(r)
+	rt.countUnsalted(r)
 	return rt
 }
 
@@ -93,6 +100,7 @@ func (rt *routing) read(r *http.Request) {
 	p := rt.policy
 	rt.reason = "load"
 	kind, outcome := mayCarryPrompt(r)
+	rt.unsalted = string(outcome)
 	if outcome != bodyRead {
 		rt.withoutTokens(r, string(outcome))
 		return
@@ -101,6 +109,7 @@ func (rt *routing) read(r *http.Request) {
 	rp, outcome := readBody(r, p.MaxBody, &p.pool.budget)
 	rt.replay = rp
 	stageSeconds.read.Observe(time.Since(start).Seconds())
+	rt.unsalted = string(outcome)
 	if outcome != bodyRead {
 		rt.withoutTokens(r, string(outcome))
 		return
@@ -136,6 +145,7 @@ func (rt *routing) tokenize(r *http.Request, kind tokenize.Kind) {
 	p := rt.policy
 	done, ok := turn(r.Context(), len(rt.replay.bytes()))
 	if !ok {
+		rt.unsalted = string(bodyBroken)
 		rt.withoutTokens(r, string(bodyBroken))
 		return
 	}
@@ -143,7 +153,7 @@ func (rt *routing) tokenize(r *http.Request, kind tokenize.Kind) {
 	rd := tokenize.AcquireReader()
 	defer rd.Release()
 	rd.SetSecret(rt.keys.chains)
-	req, err := rd.Read(kind, r.URL.Path, rt.replay.bytes())
+	req, err := rt.readSalted(r, rd, kind)
 	if req != nil {
 		rt.streamed = req.Stream
 		if id := req.PreviousResponseID; id != "" {
