@@ -103,6 +103,8 @@ const (
 	keyEncryptedContent
 	keyPromptString
 	keyMultimodalData
+	keyToolChoice
+	keyResponseFormat
 	keyCount
 )
 
@@ -113,7 +115,7 @@ const allLevels = 255
 // are only copied or hashed as a whole need none, lists that are also counted one.
 func levelsBelow(k key) uint8 {
 	switch k {
-	case keyChatTemplateKwargs, keyMMProcessorKwargs, keyDocuments, keyConversation, keyMultimodalData, keyLoRARequest, keyData:
+	case keyChatTemplateKwargs, keyMMProcessorKwargs, keyDocuments, keyConversation, keyMultimodalData, keyLoRARequest, keyData, keyToolChoice, keyResponseFormat:
 		return 0
 	case keyTools, keyFunctions, keyLoRA:
 		return 1
@@ -316,6 +318,10 @@ func keyOf(name []byte) key {
 		return keyPromptString
 	case "multimodal_data":
 		return keyMultimodalData
+	case "tool_choice":
+		return keyToolChoice
+	case "response_format":
+		return keyResponseFormat
 	}
 	return keyOther
 }

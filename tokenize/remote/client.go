@@ -5,6 +5,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -238,15 +239,16 @@ func (e *engine) mayRender(now time.Time) bool {
 
 // Parse reads an engine's base URL.
 func Parse(base string) (*url.URL, error) {
+	const want = "expecting the base URL of an engine, such as http://10.0.0.1:8000"
 	u, err := url.Parse(base)
 	var detail *url.Error
 	switch {
 	case errors.As(err, &detail):
-		return nil, detail.Err // without the URL, which may hold a password
+		return nil, fmt.Errorf("%w: %s", detail.Err, want) // without the URL, which may hold a password
 	case err != nil:
 		return nil, err
 	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-		return nil, errors.New("expecting the base URL of an engine, such as http://10.0.0.1:8000")
+		return nil, errors.New(want)
 	case u.User != nil:
 		return nil, errors.New("a URL is logged and shown: give credentials as a header instead")
 	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
