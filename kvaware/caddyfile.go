@@ -3,6 +3,7 @@
 package kvaware
 
 import (
+	"net/http"
 	"slices"
 	"strings"
 
@@ -20,6 +21,12 @@ import (
 //		tokenizer    auto | tiktoken <encoding> | estimate
 //		tokenizer    hf <tokenizer.json> {
 //			chat_template <tokenizer_config.json or .jinja file>
+//		}
+//		tokenizer    remote <base URLs of engines...> {
+//			api            render | tokenize
+//			timeout        <duration>
+//			max_concurrent <questions>
+//			header_up      <name> <value>
 //		}
 //		block_size   <tokens>
 //		cache_tokens <tokens>
@@ -72,9 +79,10 @@ func (p *Policy) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 }
 
 // readTokenizer reads `tokenizer auto`, `tokenizer tiktoken <encoding>`,
-// `tokenizer hf <file>` with its block, or `tokenizer estimate`.
+// `tokenizer hf <file>` and `tokenizer remote <urls...>` with their blocks, or
+// `tokenizer estimate`.
 func (p *Policy) readTokenizer(d *caddyfile.Dispenser, name string) error {
-	const forms = "`auto`, `tiktoken <encoding>`, `hf <tokenizer.json>` or `estimate`"
+	const forms = "`auto`, `tiktoken <encoding>`, `hf <tokenizer.json>`, `estimate` or `remote <base URLs of engines...>`"
 	args := d.RemainingArgs()
 	if len(args) == 0 {
 		return d.Errf("%s has no value: expecting %s", name, forms)
@@ -96,16 +104,53 @@ func (p *Policy) readTokenizer(d *caddyfile.Dispenser, name string) error {
 		if wants = 2; len(args) == wants {
 			t.File = args[1]
 		}
+	case tokenizerRemote:
+		wants = max(2, len(args))
+		t.Remote = &RemoteTokenizer{Engines: args[1:]}
 	default:
 		return d.Errf("%s: bad value %q: expecting %s", name, args[0], forms)
 	}
 	if len(args) != wants {
 		return d.Errf("%s takes %s: %d values are given", name, forms, len(args))
 	}
-	if t.Kind == tokenizerHF {
+	switch t.Kind {
+	case tokenizerHF:
 		return kvcaddyfile.Tail(kvcaddyfile.Option{Name: "chat_template", Read: kvcaddyfile.String(&t.ChatTemplate)})(d, name)
+	case tokenizerRemote:
+		return t.Remote.readBlock(d, name)
 	}
 	return nil
+}
+
+// readBlock reads the block behind `tokenizer remote <urls...>`.
+func (t *RemoteTokenizer) readBlock(d *caddyfile.Dispenser, name string) error {
+	return kvcaddyfile.Tail(
+		kvcaddyfile.Option{Name: "api", Read: func(d *caddyfile.Dispenser, name string) error {
+			if err := kvcaddyfile.String(&t.API)(d, name); err != nil {
+				return err
+			}
+			if _, known := remoteAPIs[t.API]; !known {
+				return d.Errf("%s: bad value %q: expecting render or tokenize, or no %[1]s to find out", name, t.API)
+			}
+			return nil
+		}},
+		kvcaddyfile.Option{Name: "timeout", Read: kvcaddyfile.Duration(&t.Timeout, minRemoteTimeout)},
+		kvcaddyfile.Option{Name: "max_concurrent", Read: kvcaddyfile.Int(&t.MaxConcurrent, 1, maxRemoteConcurrent)},
+		kvcaddyfile.Option{Name: "header_up", Many: true, Read: func(d *caddyfile.Dispenser, name string) error {
+			var field []string
+			if err := kvcaddyfile.Strings(&field)(d, name); err != nil {
+				return err
+			}
+			if len(field) != 2 {
+				return d.Errf("%s takes the name of a header and its value: %d values are given", name, len(field))
+			}
+			if t.Headers == nil {
+				t.Headers = make(http.Header)
+			}
+			t.Headers.Add(field[0], field[1])
+			return nil
+		}},
+	)(d, name)
 }
 
 // Interface guard

@@ -39,6 +39,11 @@
 // chat template, chats and completions of the OpenAI API become the engine's own
 // tokens; all else is rendered in a stable way of our own.
 //
+// With `remote` an engine is asked for the ids of each such prompt (package
+// remote), once: its chain is kept in the token cache, by a hash of the question.
+// A request waits for the answer no longer than the tokenizer's timeout; without
+// one it is counted as by `auto`.
+//
 // Blocks are made of the tokens as counted. n and c are counts times a ratio,
 // learnt for each model and script from the prompt tokens that responses report.
 // Exact counts are not corrected and teach nothing.

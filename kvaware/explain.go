@@ -89,7 +89,7 @@ func explain(_ http.ResponseWriter, r *http.Request) (any, error) {
 
 func (e *explanation) describe(rt *routing, req *tokenize.Request) {
 	e.API = req.Kind.String()
-	e.Tokenizer, e.TokenRatio, e.Exact = rt.policy.tokens.name(req.Model), rt.ratio, rt.exact
+	e.Tokenizer, e.TokenRatio, e.Exact = rt.tokenizer(req.Model), rt.ratio, rt.exact
 	e.PromptTokens = rt.promptTokens()
 	e.Prompts = len(req.Prompts)
 	e.Sequences = req.Sequences()

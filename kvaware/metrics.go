@@ -72,7 +72,7 @@ func registerMetrics(reg prometheus.Registerer) error {
 // poolMetrics are the counts of one pool. They live and end with it; no
 // registry knows them but through stateCollector.
 type poolMetrics struct {
-	fallbacks, unsalted                 *prometheus.CounterVec
+	fallbacks, unsalted, asked          *prometheus.CounterVec
 	requests, attempts                  *prometheus.CounterVec
 	firstToken, firstOutput, interToken *prometheus.HistogramVec
 }
@@ -83,6 +83,8 @@ func newPoolMetrics() *poolMetrics {
 			"Requests routed without their prompt, by the reason why it was not read.", "pool", "reason"),
 		unsalted: newCounterVec("unsalted_total",
 			"Requests with a body that inject_salt let go on without a salt, by the reason.", "pool", "reason"),
+		asked: newCounterVec("remote_tokenizations_total",
+			"Requests whose prompts the remote tokenizer was to make tokens of, by what became of it: answered, cached, given (as ids), or the reason why they were counted in another way.", "pool", "result"),
 		requests: newCounterVec("requests_total",
 			"Requests, by the upstream that was chosen first and by what decided: load, affinity, fallback or no_tokens.", "pool", "upstream", "reason"),
 		attempts: newCounterVec("attempts_total",
@@ -100,7 +102,7 @@ func newPoolMetrics() *poolMetrics {
 }
 
 func (m *poolMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.fallbacks, m.unsalted, m.requests, m.attempts, m.firstToken, m.firstOutput, m.interToken}
+	return []prometheus.Collector{m.fallbacks, m.unsalted, m.asked, m.requests, m.attempts, m.firstToken, m.firstOutput, m.interToken}
 }
 
 // upstreamMetrics are an upstream's counts with their labels resolved.

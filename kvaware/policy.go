@@ -272,6 +272,7 @@ func (p *Policy) resolveOptions() error {
 	}
 	p.params = poolParams{
 		tokenizer:   p.tokens.described,
+		asking:      p.tokens.asking,
 		blockSize:   p.BlockSize,
 		cacheTokens: p.CacheTokens,
 		maxBuffered: p.MaxBuffered,
@@ -331,6 +332,9 @@ func (p *Policy) keysNow() *hashKeys {
 // Cleanup gives back what Provision took. Requests that are still under way
 // keep using the policy after it: nothing they need is taken from them.
 func (p *Policy) Cleanup() error {
+	if p.tokens != nil && p.tokens.remote != nil {
+		p.tokens.remote.Close()
+	}
 	if p.pool != nil {
 		p.pool.release()
 	}

@@ -43,8 +43,9 @@ type routing struct {
 	countedSpace [1]int
 	ratio        float64
 	ratioKey     tokenize.RatioKey
-	exact        bool // counted is what the engine itself counts
-	teaches      bool // the engine's count of the prompts can be learnt from
+	exact        bool   // counted is what the engine itself counts
+	asked        string // what became of asking an engine for the tokens, "" if none is asked
+	teaches      bool   // the engine's count of the prompts can be learnt from
 
 	reuses bool // the engine may take prompt tokens from its cache
 	keeps  bool // the prompt stays in the engine's cache
@@ -167,6 +168,9 @@ func (rt *routing) tokenize(r *http.Request, kind tokenize.Kind) {
 		return
 	}
 	rt.demandOf(r.Context(), rd, req)
+	if rt.asked != "" {
+		p.pool.metrics.asked.WithLabelValues(p.pool.name, rt.asked).Inc()
+	}
 }
 
 // demandOf takes over what a request that could be read asks for.
@@ -175,7 +179,7 @@ func (rt *routing) demandOf(ctx context.Context, rd *tokenize.Reader, req *token
 	if name, isAlias := p.aliases[req.Model]; isAlias {
 		rd.NameModel(req, name)
 	}
-	rt.exact = rd.ChainExact(ctx, req, p.tokens.exact, p.encoder(req.Model, rt.keys), p.BlockSize)
+	rt.chain(ctx, rd, req)
 	rt.namespace = req.Namespace ^ rt.tenant
 	rt.ratioKey = tokenize.RatioKey{Model: req.Namespace ^ p.tokens.key, Script: rd.Script()}
 	rt.ratio = 1

@@ -30,6 +30,7 @@ const upstreamExpiry = time.Hour
 // poolParams are the parameters that belong to a pool and not to a handler.
 type poolParams struct {
 	tokenizer   string // what Tokenizer.provision calls it
+	asking      string // how engines are asked for tokens
 	blockSize   int
 	cacheTokens int64
 	maxBuffered int64
@@ -46,6 +47,7 @@ func (p poolParams) difference(q poolParams) (option, ours, theirs string) {
 		a, b   any
 	}{
 		{"tokenizer", p.tokenizer, q.tokenizer},
+		{"tokenizer", p.asking, q.asking},
 		{"block_size", p.blockSize, q.blockSize},
 		{"cache_tokens", p.cacheTokens, q.cacheTokens},
 		{"max_buffered", p.maxBuffered, q.maxBuffered},

@@ -71,7 +71,7 @@ func showTokens(_ http.ResponseWriter, r *http.Request) (any, error) {
 			API:   req.Kind.String(),
 			Model: req.Model,
 
-			Tokenizer:    tokens.name(req.Model),
+			Tokenizer:    rt.tokenizer(req.Model),
 			Exact:        rt.exact,
 			TokenRatio:   rt.ratio,
 			PromptTokens: rt.promptTokens(),
@@ -81,13 +81,17 @@ func showTokens(_ http.ResponseWriter, r *http.Request) (any, error) {
 		if !rt.exact {
 			exact = nil
 		}
-		t.lay(r.Context(), rd, req, exact, tokens.encoder(req.Model, rt.keys), limit, nil)
+		enc := tokens.encoder(req.Model, rt.keys)
+		if rt.exact && tokens.remote != nil {
+			enc = nil // of an engine's ids nobody says where a message begins
+		}
+		t.lay(r.Context(), rd, req, exact, enc, limit, nil)
 		return t, nil
 	})
 }
 
 // lay lists at most limit prompts and messages; each is called with the ids of
-// those prompts.
+// those prompts. Without an encoder neither messages nor ids are known.
 func (t *Tokenized) lay(ctx context.Context, rd *tokenize.Reader, req *tokenize.Request, e *tokenize.Exact, enc tokenize.Encoder, limit int, each func([]uint32)) {
 	listed := min(limit, len(req.Prompts))
 	t.Truncated = listed < len(req.Prompts)
@@ -95,7 +99,11 @@ func (t *Tokenized) lay(ctx context.Context, rd *tokenize.Reader, req *tokenize.
 	for i := range t.Prompts {
 		p := &t.Prompts[i]
 		p.Tokens, p.Blocks = req.Prompts[i].Tokens, len(req.Prompts[i].Blocks)
-		layout, ok := rd.Layout(ctx, req, i, e, enc)
+		var layout tokenize.Layout
+		ok := false
+		if enc != nil {
+			layout, ok = rd.Layout(ctx, req, i, e, enc)
+		}
 		if !ok || len(layout.IDs) != p.Tokens {
 			layout = tokenize.Layout{} // chained by what cannot be asked again
 		}
@@ -147,6 +155,9 @@ func (t *Tokenizer) Tokenize(ctx context.Context, path string, body []byte, bloc
 	loaded, err := t.provision(caddy.NewReplacer())
 	if err != nil {
 		return nil, fmt.Errorf("tokenizer: %w", err)
+	}
+	if loaded.remote != nil {
+		return nil, fmt.Errorf("tokenizer: engines are asked by a running instance: ask that one, or name another tokenizer than %s", tokenizerRemote)
 	}
 	rd := tokenize.AcquireReader()
 	defer rd.Release()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kvaware/caddy-kvaware/tokenize"
 	"github.com/kvaware/caddy-kvaware/tokenize/chattemplate"
+	"github.com/kvaware/caddy-kvaware/tokenize/remote"
 )
 
 // Tokenizer says how prompts become tokens. It need not be the engines' own:
@@ -32,8 +33,10 @@ type Tokenizer struct {
 	//   understood to the letter is refused.
 	// - `estimate`: no vocabulary at all; text is cut into pieces of about one
 	//   token. A few times as fast, and counts within a tenth for most text.
+	// - `remote`: the token ids that engines themselves answer.
 	//
-	// Default: `tiktoken` if an encoding is given, `hf` if a file is, else `auto`.
+	// Default: `tiktoken` if an encoding is given, `hf` if a file is, `remote` if
+	// that is, else `auto`.
 	Kind string `json:"kind,omitempty"`
 
 	// The tiktoken encoding: `cl100k_base`, `o200k_base`, `p50k_base` or
@@ -53,6 +56,9 @@ type Tokenizer struct {
 	// more than 50 ms), prompts are rendered in a stable way of our own. It is read
 	// when the configuration is loaded. Only for `hf`. Default: none.
 	ChatTemplate string `json:"chat_template,omitempty"`
+
+	// Which engines to ask, and how. Only for `remote`.
+	Remote *RemoteTokenizer `json:"remote,omitempty"`
 }
 
 // The kinds of tokenizers.
@@ -61,6 +67,7 @@ const (
 	tokenizerTiktoken = "tiktoken"
 	tokenizerHF       = "hf"
 	tokenizerEstimate = "estimate"
+	tokenizerRemote   = "remote"
 )
 
 // standInEncoding is what auto takes for models of which nothing is known.
@@ -76,6 +83,8 @@ type tokens struct {
 	fixed     tokenize.Encoder // nil: by the request's model, or an estimate
 	estimate  bool             // by the estimate of the request's keys
 	exact     *tokenize.Exact  // nil: prompts are rendered in our own way
+	remote    *remote.Client   // nil: nobody is asked
+	asking    string           // how, of what does not change the tokens; for comparing and logs
 	key       uint64           // keeps apart what is learnt of the counts of different tokenizers
 }
 
@@ -92,6 +101,8 @@ func (t *Tokenizer) provision(repl *caddy.Replacer) (*tokens, error) {
 			t.Kind = tokenizerTiktoken
 		case t.File != "":
 			t.Kind = tokenizerHF
+		case t.Remote != nil:
+			t.Kind = tokenizerRemote
 		default:
 			t.Kind = tokenizerAuto
 		}
@@ -105,7 +116,12 @@ func (t *Tokenizer) provision(repl *caddy.Replacer) (*tokens, error) {
 	if t.ChatTemplate != "" && t.Kind != tokenizerHF {
 		return nil, fmt.Errorf("chat_template %q belongs to kind %s, and the kind is %s", t.ChatTemplate, tokenizerHF, t.Kind)
 	}
+	if t.Remote != nil && t.Kind != tokenizerRemote {
+		return nil, fmt.Errorf("remote belongs to kind %s, and the kind is %s", tokenizerRemote, t.Kind)
+	}
 	switch t.Kind {
+	case tokenizerRemote:
+		return t.Remote.provision(repl)
 	case tokenizerAuto:
 		return &tokens{described: tokenizerAuto}, onDemand[standInEncoding].load(standInEncoding)
 	case tokenizerTiktoken:
@@ -136,7 +152,7 @@ func (t *Tokenizer) provision(repl *caddy.Replacer) (*tokens, error) {
 		return &tokens{described: tokenizerEstimate, estimate: true}, nil
 	}
 	return nil, fmt.Errorf("unknown kind %q: expecting one of %s", t.Kind,
-		strings.Join([]string{tokenizerAuto, tokenizerTiktoken, tokenizerHF, tokenizerEstimate}, ", "))
+		strings.Join([]string{tokenizerAuto, tokenizerTiktoken, tokenizerHF, tokenizerEstimate, tokenizerRemote}, ", "))
 }
 
 // renderTime bounds the rendering of one chat by its template. Beyond it the
@@ -215,13 +231,21 @@ func (p *Policy) encoder(model string, k *hashKeys) tokenize.Encoder {
 
 // name says what the text of a request for that model is encoded with.
 func (t *tokens) name(model string) string {
-	if t.fixed != nil || t.estimate {
-		return t.described
-	}
-	if e, ok := t.encoder(model, nil).(*tokenize.Encoding); ok {
-		return t.described + " (" + e.Name() + ")"
+	if name := t.standIn(model); name != "" {
+		return t.described + " (" + name + ")"
 	}
 	return t.described
+}
+
+// standIn names the encoding that goes by the request's model, if one does.
+func (t *tokens) standIn(model string) string {
+	if t.fixed != nil || t.estimate {
+		return ""
+	}
+	if e, ok := t.encoder(model, nil).(*tokenize.Encoding); ok {
+		return e.Name()
+	}
+	return ""
 }
 
 // lazyEncoding is an encoding that auto may ask for. Loading one takes a tenth
