@@ -40,7 +40,7 @@ type RemoteTokenizer struct {
 	// How to ask:
 	//
 	// - `render`: vLLM's `/v1/chat/completions/render` and `/v1/completions/render`,
-	//   which go the way of the request itself. vLLM 0.3x serves them if started with
+	//   which go the way of the request itself. vLLM 0.32 serves them if started with
 	//   `--enable-scale-out` or as `vllm launch render`.
 	// - `tokenize`: `/tokenize` of vLLM and SGLang. Prompts with documents, a
 	//   reasoning effort, a response format or a choice of tools are not asked for,
@@ -54,8 +54,9 @@ type RemoteTokenizer struct {
 	// encode a few megabytes of text a second. Default: 50ms.
 	Timeout caddy.Duration `json:"timeout,omitempty"`
 
-	// Most questions of this handler under way at one time; a prompt beyond them
-	// does not wait. From 1 to 1024. Default: 16.
+	// Most questions of this handler under way at one time, each of which holds a
+	// copy of its prompt; a prompt beyond them does not wait. From 1 to 1024.
+	// Default: 16.
 	MaxConcurrent int `json:"max_concurrent,omitempty"`
 
 	// Headers to send with each question, such as an API key. Global placeholders
@@ -215,9 +216,8 @@ func (p *Policy) chainRemote(ctx context.Context, rd *tokenize.Reader, req *toke
 		path = "/v1/completions"
 	}
 	answer, err := p.tokens.remote.Ask(ctx, remote.Question{
-		Path: path,
-		// The transport may read it when this is over.
-		Body:       slices.Clone(q.Body),
+		Path:       path,
+		Body:       q.Body,
 		Prompts:    len(req.Prompts),
 		RenderOnly: q.RenderOnly,
 	})

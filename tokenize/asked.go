@@ -49,7 +49,8 @@ func (rd *Reader) AppendQuestion(dst []byte, req *Request) (q Question, ok bool)
 	if !ok || len(req.Prompts) == 0 {
 		return q, false
 	}
-	dst = append(dst, '{')
+	const names = 512 // bytes of all that is added
+	dst = append(slices.Grow(dst, len(rd.scanner.body)+names), '{')
 	add := func(name string, n uint32) {
 		if n == 0 {
 			return

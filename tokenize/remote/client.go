@@ -3,6 +3,7 @@
 package remote
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -69,8 +70,8 @@ type Options struct {
 type Question struct {
 	// Path is the API's path: /v1/chat/completions or /v1/completions.
 	Path string
-	// Body is JSON. It must not change even after Ask returned, as the transport
-	// may still be reading it.
+	// Body is JSON. It is copied if an engine is asked, as the transport may still
+	// be reading it when Ask returns.
 	Body []byte
 	// Prompts is the number of prompts, and so of lists in the answer.
 	Prompts int
@@ -111,6 +112,8 @@ type engine struct {
 // another version may have taken its place.
 const renderAgainAfter = 10 * time.Minute
 
+const dialTimeout = 5 * time.Second
+
 // New returns a client. It opens no connection.
 func New(o Options) *Client {
 	c := &Client{
@@ -122,7 +125,10 @@ func New(o Options) *Client {
 	}
 	if c.transport == nil {
 		c.transport = &http.Transport{
-			DialContext:         (&net.Dialer{Timeout: o.Timeout}).DialContext,
+			// Longer than a question may take: a connection that comes too late for
+			// one serves the next.
+			DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
+			TLSHandshakeTimeout: dialTimeout,
 			ForceAttemptHTTP2:   true,
 			MaxIdleConnsPerHost: o.MaxConcurrent,
 			// Below the 5 seconds after which uvicorn, vLLM's and SGLang's server,
@@ -170,12 +176,15 @@ func (c *Client) Ask(ctx context.Context, q Question) (Answer, error) {
 	}()
 	limited, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	reason := Open
+	reason, copied := Open, false
 	first := int(c.next.Add(1) % uint32(len(c.engines)))
 	for i := range c.engines {
 		e := c.engines[(first+i)%len(c.engines)]
 		if !e.circuit.admit(time.Now()) {
 			continue
+		}
+		if !copied {
+			q.Body, copied = bytes.Clone(q.Body), true
 		}
 		answer, why := c.askSettled(ctx, limited, e, q)
 		switch why {

@@ -7,7 +7,7 @@
 //   - Render: POST /v1/chat/completions/render or /v1/completions/render, which
 //     vLLM answers with what it would compute: one object with the list
 //     "token_ids" for each prompt. It goes the way of the request itself. Source:
-//     vllm/entrypoints/scale_out/render and, before 0.3x, serve/render.
+//     vllm/entrypoints/scale_out/render of 0.32 and, before it, serve/render.
 //   - Tokenize: POST /tokenize, which vLLM and SGLang answer with one object with
 //     the list "tokens". vLLM takes no notice here of what changes a prompt
 //     besides messages, tools and chat_template_kwargs. Source:

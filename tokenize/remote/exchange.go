@@ -80,7 +80,7 @@ func (c *Client) exchange(ctx context.Context, endpoint *url.URL, key string, q 
 // statusReason tells what a status other than 200 says of the question, the
 // engine or the endpoint. With 404 vLLM also says that it has no such model; an
 // endpoint that is not there is answered by FastAPI itself. With 403 vLLM says that
-// it was started without --enable-scale-out, which Render needs from 0.3x on.
+// it was started without --enable-scale-out, which Render needs in 0.32.
 func statusReason(status int, body []byte) Reason {
 	switch status {
 	case http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusNotImplemented:
