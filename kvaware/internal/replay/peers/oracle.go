@@ -24,12 +24,13 @@ import (
 //   - own are the seconds to prefill what is not cached there
 //   - ttft = hold + (backlog + own), stretched by the decodes that share the steps
 //   - hold are the seconds until memory and a place in the batch are free, if they
-//     are not, when the running end evenly
+//     are not, when the running end evenly; memory is for all that the requests
+//     there will hold, distinct prompts counted once
 //   - decode are the output's steps with this request in the batch
 //   - slower is what its tokens add to the steps of the others, for as long as
 //     both decode
-//   - k = (rate of arrivals per replica) · ttft are the requests expected to queue
-//     behind it
+//   - k = (rate of arrivals per replica) · ttft / (1 − share of time in prefill) are
+//     the requests expected to queue behind it, as in a busy period
 //
 // It is greedy and so no bound in the strict sense: it holds nothing back, moves
 // nothing, and knows nothing of requests to come but their rate.
@@ -38,15 +39,23 @@ type oracle struct {
 	sight    replay.Sight
 	pace     engine.Pace
 	capacity []replay.Capacity
+	tickets  tickets[oracleTicket]
+	prompts  []*active // of the requests in flight, by replica
+	outputs  []int     // all tokens that these will have generated, by replica
 
 	first    time.Duration // arrival
 	arrivals int
-	ttfts    float64 // sum of what was predicted, in seconds
-	totals   float64
+	// Sums of what was predicted, in seconds.
+	ttfts, totals, owns float64
 }
 
 func newOracle(s replay.Setting) replay.Policy {
 	return &oracle{base: newBase(s), pace: engine.Default().Pace}
+}
+
+type oracleTicket struct {
+	prompt holding
+	output int
 }
 
 // paced is a Sight that knows the constants of the fleet's base pace. Without it
@@ -74,14 +83,20 @@ func (p *oracle) Route(now time.Duration, r *replay.Request, up []int) int {
 	if p.sight == nil {
 		return up[p.rand.IntN(len(up))]
 	}
-	p.capacity = grown(p.capacity, up[len(up)-1])
+	last := up[len(up)-1]
+	p.fleet(up)
+	p.capacity, p.outputs = grown(p.capacity, last), grown(p.outputs, last)
+	for len(p.prompts) <= last {
+		p.prompts = append(p.prompts, newActive())
+	}
 	if p.arrivals == 0 {
 		p.first = now
 	}
 	p.arrivals++
-	rate := 0.0
-	if lasted := (now - p.first).Seconds(); lasted > 0 {
-		rate = float64(p.arrivals-1) / lasted / float64(len(up))
+	rate, busy := 0.0, 0.0
+	if lasted := (now - p.first).Seconds() * float64(len(up)); lasted > 0 {
+		rate = float64(p.arrivals-1) / lasted
+		busy = min(p.owns/lasted, 0.9)
 	}
 	output := p.sight.Output(r)
 	// The means include this request as it would be served alone, so that they
@@ -95,7 +110,7 @@ func (p *oracle) Route(now time.Duration, r *replay.Request, up []int) int {
 	i := p.least(up, func(i int) float64 {
 		f := p.fate(r, output, i)
 		n := p.sight.Metrics(i)
-		behind := rate * f.ttft
+		behind := rate * f.ttft / (1 - busy)
 		cost := (f.ttft+behind*f.own)/ttft +
 			(f.ttft+f.decode+(float64(n.Running+n.Waiting)+behind)*f.own+f.slower)/total
 		if cost < least {
@@ -104,8 +119,20 @@ func (p *oracle) Route(now time.Duration, r *replay.Request, up []int) int {
 		return cost
 	})
 	p.ttfts += chosen.ttft
+	p.owns += chosen.own
 	p.totals += chosen.ttft + chosen.decode
+	p.sent(i)
+	*p.tickets.issue(r) = oracleTicket{p.prompts[i].acquire(r.Blocks), output}
+	p.outputs[i] += output
 	return i
+}
+
+func (p *oracle) Ended(now time.Duration, r *replay.Request, replica int, o replay.Outcome, u replay.Usage) {
+	if t := p.tickets.redeem(r); t != nil {
+		p.base.Ended(now, r, replica, o, u)
+		p.prompts[replica].release(&t.prompt)
+		p.outputs[replica] -= t.output
+	}
 }
 
 // prefill returns the seconds that a prompt takes from its cached part on.
@@ -154,8 +181,10 @@ func (p *oracle) fate(r *replay.Request, output, replica int) fate {
 		// The running end evenly over twice the mean of what they have left.
 		twice := 2 * left / n * step
 		short := 0.0
-		if excess := context + float64(r.Prompt-cached) - memory; memory > 0 && excess > 0 && context > 0 {
-			short = excess / context
+		held := p.prompts[replica].blocks()*float64(p.block) + float64(p.outputs[replica])
+		needs := float64(p.prompts[replica].missing(r.Blocks)*p.block + output)
+		if excess := held + needs - memory; memory > 0 && excess > 0 && held > 0 {
+			short = min(excess/held, 1)
 		}
 		if excess := n + 1 - float64(c.MaxSeqs); c.MaxSeqs > 0 && excess > 0 {
 			short = max(short, excess/n)

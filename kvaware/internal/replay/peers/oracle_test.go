@@ -33,6 +33,7 @@ func TestOraclePredictsARequestAndItsHarm(t *testing.T) {
 	p.See(sight)
 	p.pace.Step, p.pace.Token, p.pace.Context, p.pace.Pair = 0.010, 0.001, 0, 0
 	p.Joined(0, 0, replay.Capacity{MaxBatched: 2048})
+	p.prompts, p.outputs = []*active{newActive()}, []int{0}
 	r := &replay.Request{Prompt: 1000}
 	near := func(what string, got, want float64) {
 		t.Helper()
@@ -47,11 +48,16 @@ func TestOraclePredictsARequestAndItsHarm(t *testing.T) {
 	near("decode", f.decode, 10*0.014)
 	near("harm", f.slower, 0.001*30)
 
-	// Memory for 200 of its 300 tokens is missing: 200/900 of what runs has to
-	// end, and all of it ends within 2 · 10 steps.
+	// What runs will hold 10 blocks and 60 tokens of output, 700 tokens; this one 5
+	// blocks more and 10 tokens. Memory is for 1000: 30 of 700 have to be freed,
+	// and all are within 2 · 10 steps.
 	p.Joined(0, 0, replay.Capacity{CacheTokens: 1000, MaxBatched: 2048})
+	p.prompts[0].acquire(chain(nil, 1, 10))
+	p.outputs[0] = 60
+	sight.metrics[0].KVUsage = 0.7
 	sight.cached[0] = 700
-	near("held back by memory", p.fate(r, 10, 0).ttft, 2+0.31+(2/2.058+1)*0.003+200.0/900*20*0.014)
+	r.Blocks = chain(chain(nil, 1, 10), 2, 5)
+	near("held back by memory", p.fate(r, 10, 0).ttft, 2+0.31+(2/2.058+1)*0.003+30.0/700*20*0.014)
 	p.Joined(0, 0, replay.Capacity{MaxSeqs: 3, MaxBatched: 2048})
 	near("held back by the batch", p.fate(r, 10, 0).ttft, 2+0.31+(2/2.058+1)*0.003+1.0/3*20*0.014)
 }

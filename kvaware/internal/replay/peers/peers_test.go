@@ -192,6 +192,11 @@ func loads(p replay.Policy) []float64 {
 		for _, a := range p.active {
 			all = append(all, a.prompt, a.output, float64(a.outputs), float64(len(a.spans)))
 		}
+	case *oracle:
+		add(p.outputs)
+		for _, a := range p.prompts {
+			all = append(all, a.prompt, float64(len(a.spans)))
+		}
 	case *lmetric:
 		add(p.queued)
 	case *llmd:
