@@ -47,7 +47,9 @@ func BenchmarkRead(b *testing.B) {
 		{"chat_1KB", chatBody(b, 1<<10, 300)},
 		{"chat_100KB", chatBody(b, 100<<10, 2000)},
 		{"chat_1MB", chatBody(b, 1<<20, 5000)},
-		{"chat_1MB_short_messages", chatBody(b, 1<<20, 100)},
+		{"chat_1MB_messages_of_2KB", chatBody(b, 1<<20, 2000)},
+		{"chat_1MB_messages_of_500B", chatBody(b, 1<<20, 500)},
+		{"chat_1MB_messages_of_100B", chatBody(b, 1<<20, 100)},
 		{"chat_1MB_one_plain_string", []byte(`{"messages":[{"role":"user","content":"` + strings.Repeat("lantern ", 1<<17) + `"}]}`)},
 		{"ids_128k", []byte(`{"prompt":[` + strings.Repeat("15043, ", 128<<10) + `1]}`)},
 	}

@@ -2,6 +2,8 @@
 
 package tokenize
 
+import "slices"
+
 // What stands for the parts of a prompt whose text is not in the body, in
 // tokens. The template's share is ChatML's: <|im_start|>, role and newline
 // before a message, <|im_end|> and newline after it. Media are estimates, as
@@ -87,8 +89,21 @@ func appendIDs(dst []uint32, run []byte) []uint32 {
 	return dst
 }
 
+// addPiece appends a piece whose fields but the seed are these. It is given no
+// piece, which would be put together elsewhere and copied.
+func (rd *Reader) addPiece(kind pieceKind, start, end uint32, flags uint8) *piece {
+	at := len(rd.pieces)
+	if at == cap(rd.pieces) {
+		rd.pieces = slices.Grow(rd.pieces, max(64, at))
+	}
+	rd.pieces = rd.pieces[:at+1]
+	p := &rd.pieces[at]
+	p.start, p.end, p.kind, p.flags = start, end, kind, flags
+	return p
+}
+
 func (rd *Reader) addSynthetic(seed uint64, count uint32) {
-	rd.pieces = append(rd.pieces, piece{kind: syntheticPiece, seed: seed, end: count})
+	rd.addPiece(syntheticPiece, 0, count, 0).seed = seed
 }
 
 // addText adds a string; what is none adds nothing.
@@ -98,7 +113,7 @@ func (rd *Reader) addText(n uint32) {
 	}
 	nd := &rd.scanner.nodes[n]
 	if nd.start < nd.end {
-		rd.pieces = append(rd.pieces, piece{kind: textPiece, start: nd.start, end: nd.end, flags: nd.flags})
+		rd.addPiece(textPiece, nd.start, nd.end, nd.flags).seed = 0
 	}
 }
 
@@ -110,14 +125,14 @@ func (rd *Reader) addValue(n uint32) {
 		rd.addText(n)
 	default:
 		nd := &rd.scanner.nodes[n]
-		rd.pieces = append(rd.pieces, piece{kind: jsonPiece, start: nd.start, end: nd.end})
+		rd.addPiece(jsonPiece, nd.start, nd.end, 0).seed = 0
 	}
 }
 
 // addNumbers adds a run of token ids.
 func (rd *Reader) addNumbers(n uint32) {
 	nd := &rd.scanner.nodes[n]
-	rd.pieces = append(rd.pieces, piece{kind: numbersPiece, start: nd.start, end: nd.end})
+	rd.addPiece(numbersPiece, nd.start, nd.end, 0).seed = 0
 }
 
 // addStart opens a message.

@@ -65,7 +65,7 @@ func (f *frame) inside(k key) (levels uint8, taped bool) {
 		if k == keyOther {
 			return 0, false
 		}
-		levels = levelsBelow(k)
+		levels = levelsBelow[k]
 	}
 	if f.levels != allLevels {
 		levels = min(levels, f.levels-1)
@@ -190,7 +190,10 @@ func (s *scanner) scanRoot(i int) (reason Reason, _ int) {
 				return reason, i
 			}
 			state = wantValue
-			continue
+			if i = skipSpace(b, i); i >= len(b) {
+				return ReasonTruncated, i
+			}
+			c = b[i]
 		}
 		if !cur.object {
 			k = keyOther
@@ -204,6 +207,10 @@ func (s *scanner) scanRoot(i int) (reason Reason, _ int) {
 				return reason, i
 			}
 			state = wantNext
+			if cur.object && i < len(b) && b[i] == ',' {
+				i++
+				state = wantKey
+			}
 			continue
 		}
 		if len(s.stack) == maxDepth {
@@ -215,7 +222,7 @@ func (s *scanner) scanRoot(i int) (reason Reason, _ int) {
 		if cur.object {
 			state, kind = wantFirstKey, objectValue
 		}
-		if taped && !s.record(node{start: uint32(i), key: k, kind: kind}) {
+		if taped && !s.record(uint32(i), 0, k, kind, 0) {
 			return ReasonTooManyValues, i
 		}
 		s.stack = append(s.stack, cur)
@@ -223,17 +230,29 @@ func (s *scanner) scanRoot(i int) (reason Reason, _ int) {
 	}
 }
 
-// record appends a node; it fails when there are too many.
-func (s *scanner) record(n node) bool {
-	if len(s.nodes) == maxNodes {
+// record appends a node; it fails when there are too many. It is given the
+// fields and no node, which would be put together elsewhere and copied.
+func (s *scanner) record(start, end uint32, k key, kind valueKind, flags uint8) bool {
+	at := len(s.nodes)
+	if at == cap(s.nodes) && !s.grow() {
 		return false
 	}
-	if len(s.nodes) == cap(s.nodes) {
-		// Doubling, where append would grow by a quarter and copy five times as much.
-		s.nodes = slices.Grow(s.nodes, max(64, len(s.nodes)))
+	s.nodes = s.nodes[:at+1]
+	n := &s.nodes[at]
+	n.start, n.end, n.next = start, end, uint32(at)+1
+	n.key, n.kind, n.flags = k, kind, flags
+	return true
+}
+
+// grow makes room for more nodes, unless there may be none. It doubles, where
+// append would grow by a quarter and copy five times as much.
+func (s *scanner) grow() bool {
+	n := len(s.nodes)
+	if n >= maxNodes {
+		return false
 	}
-	n.next = uint32(len(s.nodes)) + 1
-	s.nodes = append(s.nodes, n)
+	s.nodes = slices.Grow(s.nodes, max(64, n))
+	s.nodes = s.nodes[:n:min(cap(s.nodes), maxNodes)]
 	return true
 }
 
@@ -276,35 +295,32 @@ func keyIn(raw []byte, flags uint8) key {
 // scanScalar reads a string, number or word.
 func (s *scanner) scanScalar(i int, k key, taped, inArray bool) (end int, reason Reason) {
 	b := s.body
-	n := node{start: uint32(i), key: k}
+	var kind valueKind
 	switch c := b[i]; {
 	case c == '"':
-		n.kind = stringValue
-		n.start++
-		if end, n.flags, reason = skipString(b, i+1); reason != "" {
+		end, flags, reason := skipString(b, i+1)
+		if reason != "" {
 			return end, reason
 		}
-		n.end = uint32(end)
-		end++
+		if taped && !s.record(uint32(i+1), uint32(end), k, stringValue, flags) {
+			return i, ReasonTooManyValues
+		}
+		return end + 1, ""
 	case c-'0' <= 9 || c == '-' && i+1 < len(b) && b[i+1] != 'I' || c == '-' && i+1 == len(b):
-		n.kind = numberValue
+		kind = numberValue
 		if inArray {
-			n.kind = numbersValue
+			kind = numbersValue
 			end, reason = skipNumbers(b, i)
 		} else {
 			end, reason = skipNumber(b, i)
 		}
-		if reason != "" {
-			return end, reason
-		}
-		n.end = uint32(end)
 	default:
-		if n.kind, end, reason = skipWord(b, i); reason != "" {
-			return end, reason
-		}
-		n.end = uint32(end)
+		kind, end, reason = skipWord(b, i)
 	}
-	if taped && !s.record(n) {
+	if reason != "" {
+		return end, reason
+	}
+	if taped && !s.record(uint32(i), uint32(end), k, kind, 0) {
 		return i, ReasonTooManyValues
 	}
 	return end, ""

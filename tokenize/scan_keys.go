@@ -113,15 +113,21 @@ const allLevels = 255
 
 // levelsBelow is how many levels below a key's value are recorded. Values that
 // are only copied or hashed as a whole need none, lists that are also counted one.
-func levelsBelow(k key) uint8 {
-	switch k {
-	case keyChatTemplateKwargs, keyMMProcessorKwargs, keyDocuments, keyConversation, keyMultimodalData, keyLoRARequest, keyData, keyToolChoice, keyResponseFormat:
-		return 0
-	case keyTools, keyFunctions, keyLoRA:
-		return 1
+var levelsBelow = func() (levels [keyCount]uint8) {
+	for k := range levels {
+		levels[k] = allLevels
 	}
-	return allLevels
-}
+	for _, k := range [...]key{
+		keyChatTemplateKwargs, keyMMProcessorKwargs, keyDocuments, keyConversation, keyMultimodalData, keyLoRARequest, keyData,
+		keyToolChoice, keyResponseFormat,
+	} {
+		levels[k] = 0
+	}
+	for _, k := range [...]key{keyTools, keyFunctions, keyLoRA} {
+		levels[k] = 1
+	}
+	return levels
+}()
 
 // keyOf tells a key from its unescaped bytes.
 func keyOf(name []byte) key {

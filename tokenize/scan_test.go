@@ -6,9 +6,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 )
 
 func scanned(body string) Reason {
@@ -137,6 +139,60 @@ func TestMonstersAreReadOrRefusedInBoundedTime(t *testing.T) {
 			t.Errorf("%s took %v", name, took)
 		}
 	}
+}
+
+// TestAStringEndsWhereAWalkByteByByteSaysAtAnyOffset: strings are read in blocks,
+// which end anywhere within them.
+func TestAStringEndsWhereAWalkByteByByteSaysAtAnyOffset(t *testing.T) {
+	walk := func(b []byte, i int) (end int, flags uint8, reason Reason) {
+		for ; i < len(b); i++ {
+			switch c := b[i]; {
+			case c == '"':
+				return i, flags, ""
+			case c < 0x20:
+				return i, flags, ReasonNotJSON
+			case c == '\\':
+				flags |= escaped
+				n := 2
+				if i+1 < len(b) && b[i+1] == 'u' {
+					n = 6
+				}
+				var v string
+				if i+n > len(b) {
+					return 0, flags, ReasonTruncated
+				}
+				if json.Unmarshal([]byte(`"`+string(b[i:i+n])+`"`), &v) != nil {
+					return 0, flags, ReasonNotJSON
+				}
+				i += n - 1
+			}
+		}
+		return i, flags, ReasonTruncated
+	}
+	fragments := []string{"a", "lantern and pier", "é", "日", "\xff", " ", `\n`, `\"`, `\\`, `\/`, `\u00e9`, `\ud83d\ude00`}
+	rare := []string{`"`, `"`, "\n", "\x00", `\x`, `\u12`, `\`, "\x7f"}
+	for c, n := chance(12), 0; n < 20000; n++ {
+		var b []byte
+		for range c.next(90) {
+			if c.next(40) == 0 {
+				b = append(b, rare[c.next(len(rare))]...)
+			} else {
+				b = append(b, fragments[c.next(len(fragments))]...)
+			}
+		}
+		end, flags, reason := skipString(b, 0)
+		wantEnd, wantFlags, want := walk(b, 0)
+		switch {
+		case reason != want && !(reason == ReasonNotJSON && want == ReasonTruncated):
+			t.Fatalf("%q: %q, want %q", b, reason, want)
+		case reason == "" && (end != wantEnd || flags&escaped != wantFlags&escaped || flags&nonASCII == 0 && hasHighByte(b[:end])):
+			t.Fatalf("%q: end %d and flags %d, want %d and %d", b, end, flags, wantEnd, wantFlags)
+		}
+	}
+}
+
+func hasHighByte(b []byte) bool {
+	return slices.ContainsFunc(b, func(c byte) bool { return c >= utf8.RuneSelf })
 }
 
 func TestABatchOfTooManyPromptsIsRefused(t *testing.T) {

@@ -28,6 +28,7 @@ func (rd *Reader) conversation(f *fields) {
 		rd.addEnd()
 	}
 	open := rd.isTrue(f[keyContinueFinalMessage])
+	end := rd.hash(tagEnd, nil)
 	for c := messages + 1; c < nodes[messages].next; c = nodes[c].next {
 		if nodes[c].kind != objectValue {
 			continue
@@ -39,7 +40,7 @@ func (rd *Reader) conversation(f *fields) {
 			open = true
 		}
 		if !last || !open {
-			rd.addEnd()
+			rd.addSynthetic(end, endTokens)
 		}
 	}
 	if rd.req.Messages == 0 {
@@ -55,6 +56,9 @@ func (rd *Reader) conversation(f *fields) {
 // its members in the body does not matter. It returns the role, which is valid
 // as stringOf's result is.
 func (rd *Reader) message(n uint32) (role []byte) {
+	if role, ok := rd.plainMessage(n); ok {
+		return role
+	}
 	var m fields
 	rd.collect(n, &m)
 	rd.addStart(rd.stringOf(m[keyRole]))
@@ -85,6 +89,26 @@ func (rd *Reader) message(n uint32) (role []byte) {
 		rd.call(call)
 	}
 	return rd.stringOf(m[keyRole])
+}
+
+// plainMessage adds a message that is a role and a text and nothing else, as
+// most are, in the way of message; ok is false for any other.
+func (rd *Reader) plainMessage(n uint32) (role []byte, ok bool) {
+	nodes := rd.scanner.nodes
+	if nodes[n].next != n+3 {
+		return nil, false
+	}
+	r, c := n+1, n+2
+	if nodes[r].key == keyContent {
+		r, c = c, r
+	}
+	if nodes[r].key != keyRole || nodes[r].kind != stringValue || nodes[c].key != keyContent || nodes[c].kind != stringValue {
+		return nil, false
+	}
+	role = rd.stringOf(r)
+	rd.addStart(role)
+	rd.addText(c)
+	return role, true
 }
 
 // elements returns where an array's elements begin and end; both are 0 for

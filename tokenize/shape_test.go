@@ -84,6 +84,35 @@ func TestPromptsOfEveryShapeAreFound(t *testing.T) {
 	}
 }
 
+func TestAMessageIsTheSameWhateverItsMembersAndTheirOrder(t *testing.T) {
+	blocks := func(message string) []uint64 {
+		rd := NewReader()
+		rd.SetSecret(1)
+		req, err := rd.Read(OpenAIChat, "", []byte(`{"messages":[`+message+`,{"role":"user","content":"b"}]}`))
+		if err != nil {
+			t.Fatal(message, err)
+		}
+		rd.Chain(req, byteEncoder{}, 1)
+		return slices.Clone(req.Prompts[0].Blocks)
+	}
+	want := blocks(`{"role":"user","content":"a"}`)
+	for _, same := range []string{
+		`{"content":"a","role":"user"}`, `{"role":"user","name":null,"content":"a"}`, `{"role":"system","role":"user","content":"a"}`,
+		`{"content":"b","content":"a","role":"user"}`, `{"id":"x","r\u006fle":"us\u0065r","content":"\u0061"}`, `{"role":"user","content":["a"]}`,
+	} {
+		if got := blocks(same); !slices.Equal(got, want) {
+			t.Errorf("%s has other blocks", same)
+		}
+	}
+	for _, other := range []string{
+		`{"role":"tool","content":"a"}`, `{"role":"user","content":"b"}`, `{"role":"user","role":"a"}`, `{"content":"user","content":"a"}`,
+	} {
+		if got := blocks(other); slices.Equal(got, want) {
+			t.Errorf("%s has the same blocks", other)
+		}
+	}
+}
+
 func TestBodiesWithoutAPromptSaySo(t *testing.T) {
 	for _, c := range []struct {
 		path, body string
