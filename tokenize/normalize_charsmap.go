@@ -18,8 +18,8 @@ import (
 type characterMap struct {
 	nodes []uint32
 	texts []byte // each ends with a zero byte
-	// starts has a bit for each byte that some mapped text begins with.
-	starts [256]bool
+	// kept are the characters that are alone and mapped to nothing else.
+	alone, kept *runeSet
 }
 
 // maxMapped is the longest replacement, in bytes.
@@ -50,8 +50,15 @@ func newCharacterMap(b []byte) (*characterMap, error) {
 	if !utf8.Valid(m.texts) {
 		return nil, errors.New("a replacement that is not UTF-8")
 	}
-	for c := range m.starts {
-		_, m.starts[c] = m.child(0, byte(c))
+	m.alone, m.kept = runesAlone(), new(runeSet)
+	*m.kept = *m.alone
+	var text [utf8.UTFMax]byte
+	for r := range rune(0x10000) {
+		if m.kept.has(r) {
+			if _, ok := m.find(utf8.AppendRune(text[:0], r)); ok {
+				m.kept.remove(r, r)
+			}
+		}
 	}
 	return m, nil
 }
@@ -103,13 +110,17 @@ func (m *characterMap) find(text []byte) (mapped []byte, ok bool) {
 func (m *characterMap) normalize(buf *[]byte, text []byte) []byte {
 	b := (*buf)[:0]
 	for p := 0; p < len(text); {
-		// An ASCII character before another one is a cluster, but for CR LF.
-		if c := text[p]; c < utf8.RuneSelf && c != '\r' && !m.starts[c] && (p+1 == len(text) || text[p+1] < utf8.RuneSelf) {
-			b = append(b, c)
-			p++
-			continue
+		end, last := m.kept.span(text, p)
+		if end < len(text) && !m.alone.begins(text, end) {
+			end = last // the last one may be a cluster with what follows
 		}
-		end := endOfCluster(text, p)
+		if end > p {
+			b = append(b, text[p:end]...)
+			if p = end; p == len(text) {
+				break
+			}
+		}
+		end = m.endOfCluster(text, p)
 		if end-p < 6 {
 			if mapped, ok := m.find(text[p:end]); ok {
 				b = append(b, mapped...)
@@ -129,6 +140,17 @@ func (m *characterMap) normalize(buf *[]byte, text []byte) []byte {
 	}
 	*buf = b
 	return b
+}
+
+// endOfCluster is the function of that name, quick for the usual characters.
+func (m *characterMap) endOfCluster(text []byte, p int) int {
+	if m.alone.begins(text, p) {
+		_, n := utf8.DecodeRune(text[p:])
+		if p+n == len(text) || m.alone.begins(text, p+n) {
+			return p + n
+		}
+	}
+	return endOfCluster(text, p)
 }
 
 // endOfCluster returns the end of the grapheme cluster (Unicode Standard Annex

@@ -4,6 +4,7 @@ package tokenize
 
 import (
 	"bytes"
+	"encoding/binary"
 	"slices"
 	"unicode/utf8"
 
@@ -16,18 +17,34 @@ import (
 type nfc struct{}
 
 func (nfc) normalize(buf *[]byte, text []byte) []byte {
-	ascii := 0
-	for ascii < len(text) && text[ascii] < utf8.RuneSelf {
-		ascii++
+	inert := runesInert()
+	for p := 0; ; {
+		end, from := inert.span(text, max(p, endOfASCII(text, p)-1))
+		if end == len(text) {
+			return text
+		}
+		// Another character, with those of its kind around and an inert one before.
+		for p = end; p < len(text) && !inert.begins(text, p); {
+			_, n := utf8.DecodeRune(text[p:])
+			p += n
+		}
+		if part := text[from:p]; hasLaterForNFC(part) || !norm.NFC.IsNormal(part) {
+			*buf = appendNFC(append((*buf)[:0], text[:from]...), text[from:])
+			return *buf
+		}
 	}
-	if ascii == len(text) {
-		return text
+}
+
+// endOfASCII returns the end of the run of ASCII characters, all of which are
+// inert, that begins at p.
+func endOfASCII(text []byte, p int) int {
+	for p+8 <= len(text) && binary.LittleEndian.Uint64(text[p:])&byteTops == 0 {
+		p += 8
 	}
-	if !hasLaterForNFC(text) && norm.NFC.IsNormal(text) {
-		return text
+	for p < len(text) && text[p] < utf8.RuneSelf {
+		p++
 	}
-	*buf = appendNFC((*buf)[:0], text)
-	return *buf
+	return p
 }
 
 // appendNFC appends the normal form of text. Later characters take no part in

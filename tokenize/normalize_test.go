@@ -94,3 +94,44 @@ func TestClustersEndWhereUnicodeSays(t *testing.T) {
 		}
 	}
 }
+
+func TestCharactersThatAreAloneShareNoClusterWithEachOther(t *testing.T) {
+	alone := runesAlone()
+	neighbours := []string{"a", "\n", " ", "\u00a9", "\u0915", "\u3042", "\uac00", "\uac01", "\u2764", "\u0e01"}
+	for r := range rune(0x10000) {
+		if !alone.has(r) {
+			continue
+		}
+		for _, n := range neighbours {
+			if text := string(r) + n; endOfCluster([]byte(text), 0) != len(text)-len(n) {
+				t.Fatalf("%+q is a cluster", text)
+			}
+			if text := n + string(r); endOfCluster([]byte(text), 0) != len(n) {
+				t.Fatalf("%+q is a cluster", text)
+			}
+		}
+	}
+	if !alone.has('é') || !alone.has('中') || !alone.has('한') || alone.has('\u0301') || alone.has('\u200d') {
+		t.Error("the usual characters are not alone, or those that join are")
+	}
+}
+
+// A span takes each character of a text as the table says, whatever its bytes.
+func TestASpanEndsAtTheFirstCharacterThatIsNotInTheSet(t *testing.T) {
+	fragments := []string{"a", "\r", "é", "\u0301", "中", "\u3000", "한", "\u200d", "😀", "\xff", "\xe4\xb8", "\xe0\x80\x80", "\xc0\x80", "\xed\xa0\x80", "\u0600", "\ufffd"}
+	alone := runesAlone()
+	for c, n := chance(21), 0; n < 20000; n++ {
+		var text []byte
+		for range c.next(9) {
+			text = append(text, fragments[c.next(len(fragments))]...)
+		}
+		end, last := 0, 0
+		for end < len(text) && alone.begins(text, end) {
+			_, n := utf8.DecodeRune(text[end:])
+			last, end = end, end+n
+		}
+		if e, l := alone.span(text, 0); e != end || l != last {
+			t.Fatalf("%+q: %d and %d, want %d and %d", text, e, l, end, last)
+		}
+	}
+}
