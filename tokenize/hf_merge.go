@@ -118,12 +118,12 @@ func (m *merger) unitAt(text []byte, p int) (unit uint32, n int) {
 	return uint32(r), n
 }
 
-// appendPiece appends the ids of a text that pre-tokenization left together.
-func (m *merger) appendPiece(s *hfScratch, dst []uint32, text []byte) []uint32 {
-	if len(text) == 0 {
+// appendPiece appends the ids of text[p:end], which pre-tokenization left together.
+func (m *merger) appendPiece(s *hfScratch, dst []uint32, text []byte, p, end int) []uint32 {
+	if p == end {
 		return dst
 	}
-	return m.appendPieceOf(&s.merge, dst, text, 0, len(text))
+	return m.appendPieceOf(&s.merge, dst, text, p, end)
 }
 
 // appendPieceOf appends the ids of the piece text[p:end], which is not empty.

@@ -10,9 +10,10 @@ type wordModel struct {
 	pieces pieceModel
 }
 
-// pieceModel appends the ids of a piece that pre-tokenization left together.
+// pieceModel appends the ids of text[p:end], a piece that pre-tokenization left
+// together and that may be empty.
 type pieceModel interface {
-	appendPiece(s *hfScratch, dst []uint32, piece []byte) []uint32
+	appendPiece(s *hfScratch, dst []uint32, text []byte, p, end int) []uint32
 }
 
 func (m *wordModel) appendText(s *hfScratch, dst []uint32, text []byte, first bool) []uint32 {
@@ -43,7 +44,7 @@ func (m *wordModel) appendText(s *hfScratch, dst []uint32, text []byte, first bo
 // has Metaspace.
 func (m *wordModel) appendWord(s *hfScratch, dst []uint32, text []byte, first bool) []uint32 {
 	if !m.pre.metaspace {
-		return m.pieces.appendPiece(s, dst, text)
+		return m.pieces.appendPiece(s, dst, text, 0, len(text))
 	}
 	mark := m.pre.mark
 	b := s.spaced[:0]
@@ -52,15 +53,20 @@ func (m *wordModel) appendWord(s *hfScratch, dst []uint32, text []byte, first bo
 	}
 	b = appendReplaced(b, text, spaceByte, mark)
 	s.spaced = b
-	for m.pre.atMarks && len(b) > 0 {
-		end := bytes.Index(b[1:], mark)
-		if end < 0 {
-			break
+	p := 0
+	if m.pre.atMarks {
+		for i := 1; i < len(b); i++ {
+			n := bytes.IndexByte(b[i:], mark[0])
+			if n < 0 {
+				break
+			}
+			if i += n; bytes.HasPrefix(b[i:], mark) {
+				dst = m.pieces.appendPiece(s, dst, b, p, i)
+				p = i
+			}
 		}
-		dst = m.pieces.appendPiece(s, dst, b[:1+end])
-		b = b[1+end:]
 	}
-	return m.pieces.appendPiece(s, dst, b)
+	return m.pieces.appendPiece(s, dst, b, p, len(b))
 }
 
 var spaceByte = []byte(" ")

@@ -29,9 +29,19 @@ const (
 // unigramScratch is what one call works with.
 type unigramScratch struct {
 	paths  []unigramPath
-	pieces []knownPiece
+	pieces []unigramPiece
 	owner  *unigram // whose the pieces are
 }
+
+// unigramPiece is a piece of up to wholeMax bytes and its ids, 64 bytes together.
+type unigramPiece struct {
+	lo, hi uint64 // see wholeKey
+	ids    [11]uint32
+	length uint16 // of the piece, in bytes; 0: the entry is free
+	count  uint16 // of ids
+}
+
+const unigramPieceBits = 12
 
 // unigramPath is the best way to a place of the piece.
 type unigramPath struct {
@@ -96,35 +106,39 @@ func (u *unigram) exact(text []byte) uint32 {
 	return noToken
 }
 
-// appendPiece appends the ids of a text that pre-tokenization left together.
-func (u *unigram) appendPiece(s *hfScratch, dst []uint32, text []byte) []uint32 {
+// appendPiece appends the ids of text[p:end], which pre-tokenization left
+// together.
+func (u *unigram) appendPiece(s *hfScratch, dst []uint32, text []byte, p, end int) []uint32 {
 	k := &s.unigram
 	if k.owner != u {
-		k.owner, k.pieces = u, make([]knownPiece, 1<<pieceBits)
+		k.owner, k.pieces = u, make([]unigramPiece, 1<<unigramPieceBits)
 	}
-	for len(text) > maxUnigramPiece {
-		n := maxUnigramPiece
-		for n > maxUnigramPiece-4 && text[n]&0xc0 == 0x80 {
-			n--
+	for end-p > maxUnigramPiece {
+		cut := p + maxUnigramPiece
+		for cut > p+maxUnigramPiece-4 && text[cut]&0xc0 == 0x80 {
+			cut--
 		}
-		dst = u.best(k, dst, text[:n])
-		text = text[n:]
+		dst = u.best(k, dst, text[p:cut])
+		p = cut
 	}
-	n := len(text)
+	n := end - p
 	if n == 0 {
 		return dst
 	}
 	if n > wholeMax {
-		return u.best(k, dst, text)
+		return u.best(k, dst, text[p:end])
 	}
-	lo, hi := keyAt(text, 0, n)
-	known := &k.pieces[hashPair(lo, hi, n)>>(64-pieceBits)]
+	lo, hi := keyAt(text, p, end)
+	known := &k.pieces[hashPair(lo, hi, n)>>(64-unigramPieceBits)]
 	if known.lo == lo && known.hi == hi && int(known.length) == n {
 		return append(dst, known.ids[:known.count]...)
 	}
 	from := len(dst)
-	dst = u.best(k, dst, text)
-	known.remember(lo, hi, n, dst[from:])
+	dst = u.best(k, dst, text[p:end])
+	if ids := dst[from:]; len(ids) <= len(known.ids) {
+		known.lo, known.hi, known.length, known.count = lo, hi, uint16(n), uint16(len(ids))
+		copy(known.ids[:], ids)
+	}
 	return dst
 }
 
