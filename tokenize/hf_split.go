@@ -170,14 +170,17 @@ func endOfLettersAndMarks(t *classTable, text []byte, p int) int {
 		if p == len(text) {
 			return p
 		}
+		if text[p] >= firstOfThree {
+			if q := t.endOfWide(text, p, classUpper|classLower); q > p {
+				p = q
+				continue
+			}
+		}
 		class := t.at(text, p)
 		if class&classLetterOrMark == 0 {
 			return p
 		}
 		p += class.bytes()
-		if class.bytes() == 3 {
-			p = t.endOfCaseless(text, p)
-		}
 	}
 }
 

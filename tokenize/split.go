@@ -122,14 +122,17 @@ func endOfLetters(t *classTable, text []byte, p int) int {
 		if p == len(text) {
 			return p
 		}
+		if text[p] >= firstOfThree {
+			if q := t.endOfWide(text, p, classLetter); q > p {
+				p = q
+				continue
+			}
+		}
 		class := t.at(text, p)
 		if class&classLetter == 0 {
 			return p
 		}
 		p += class.bytes()
-		if class.bytes() == 3 {
-			p = t.endOfCaseless(text, p)
-		}
 	}
 }
 

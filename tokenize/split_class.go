@@ -129,6 +129,41 @@ func (t *classTable) beyondASCII(text []byte, i int) runeClass {
 	return t.of(r) | runeClass(n)<<classBits
 }
 
+// firstOfThree is the least byte that a character of three bytes begins with.
+const firstOfThree = 0xe0
+
+// endOfWide returns a place in the run of characters of all these classes that
+// begins at p: the first one where no such character of three bytes is plain to
+// see. It is several times as fast as a call of at for each.
+func (t *classTable) endOfWide(text []byte, p int, classes runeClass) int {
+	for p+8 <= len(text) {
+		w := binary.LittleEndian.Uint64(text[p:])
+		if w&0xc0c0f0 != 0x8080e0 {
+			break
+		}
+		// The index takes the six bits of the second byte and the four of the first.
+		first := w&15<<6 | w>>8&63
+		// Below 0x20 it is no character but an overlong form of one.
+		if first < 0x20 {
+			break
+		}
+		if block := t.index[first]; block != t.caseless {
+			if t.blocks[block][w>>16&63]&classes != classes {
+				break
+			}
+			p += 3
+			continue
+		}
+		p += 3
+		// In Chinese and Hangul another one follows, mostly.
+		second := w>>24&15<<6 | w>>32&63
+		if w>>24&0xc0c0f0 == 0x8080e0 && second >= 0x20 && t.index[second] == t.caseless {
+			p += 3
+		}
+	}
+	return p
+}
+
 // endOfCaseless returns a place in the run of letters without case that begins
 // at p: the first one that is not within three-byte characters of blocks of
 // such letters only. Chinese, Hangul and a few others pass here, at half the

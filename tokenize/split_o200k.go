@@ -81,7 +81,7 @@ func caseRun(t *classTable, text []byte, p int) (end int, mixed bool) {
 		p += class.bytes()
 		if class&classLower != 0 {
 			if class.bytes() == 3 {
-				p = t.endOfCaseless(text, p)
+				p = t.endOfWide(text, p, classUpper|classLower)
 			}
 			both = p
 		}
@@ -105,13 +105,16 @@ func endOfLowers(t *classTable, text []byte, p int) int {
 		if p == len(text) {
 			return p
 		}
+		if text[p] >= firstOfThree {
+			if q := t.endOfWide(text, p, classLower); q > p {
+				p = q
+				continue
+			}
+		}
 		class := t.at(text, p)
 		if class&classLower == 0 {
 			return p
 		}
 		p += class.bytes()
-		if class.bytes() == 3 {
-			p = t.endOfCaseless(text, p)
-		}
 	}
 }

@@ -117,3 +117,25 @@ func FuzzPieces(f *testing.F) {
 		}
 	})
 }
+
+// endOfWide may stop early, but never passes what is not of the classes.
+func TestARunOfWideCharactersHoldsNoOthers(t *testing.T) {
+	table := runeClasses()
+	fragments := []string{"中", "文", "あ", "ア", "゙", "・", "한", "ก", "ั", "\u0e01", "，", "Ａ", "ａ", "é", "a", "\xe0\x80\x80", "\xed\xa0\x80", "\xe4\xb8", "\xff", "😀", "\u1e00", "\u10d0"}
+	for c, n := chance(31), 0; n < 20000; n++ {
+		var text []byte
+		for range c.next(12) {
+			text = append(text, fragments[c.next(len(fragments))]...)
+		}
+		for _, classes := range []runeClass{classLetter, classLower, classUpper | classLower} {
+			end := table.endOfWide(text, 0, classes)
+			for p := 0; p < end; {
+				class := table.at(text, p)
+				if class&classes != classes || class.bytes() != 3 {
+					t.Fatalf("%+q: passed %+q", text, text[p:])
+				}
+				p += class.bytes()
+			}
+		}
+	}
+}

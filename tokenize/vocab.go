@@ -155,6 +155,7 @@ func (v *vocab) markJoins(texts *tokenTexts) {
 			node.joins = joins[node.token]
 		}
 	}
+	v.trie.buildWide()
 }
 
 // addMerge finds the one merge that makes the token: among the pairs of tokens

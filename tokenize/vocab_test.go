@@ -112,3 +112,24 @@ func TestTheTrieFindsTheLongestToken(t *testing.T) {
 		}
 	})
 }
+
+// The table for characters of three bytes is a shortcut to the same tokens.
+func TestTheLongestTokenIsTheSameWithoutTheTableOfWideCharacters(t *testing.T) {
+	for _, name := range Encodings() {
+		quick := encodingOf(t, name).vocab.trie
+		walk := prefixTrie{nodes: quick.nodes}
+		followers := [][]byte{nil, []byte("a"), []byte("的"), []byte("\u3042"), []byte("한"), {0xe4, 0xb8}, {0x80}}
+		for e := range uint32(wideEntries) {
+			text := []byte{0xe0 | byte(e>>12), 0x80 | byte(e>>6&63), 0x80 | byte(e&63)}
+			text = append(text, followers[e%uint32(len(followers))]...)
+			if e%5 == 0 {
+				text[2] ^= 0x80 // no character, but with its place in the table
+			}
+			token, n, joins := quick.longest(text)
+			wantToken, wantN, wantJoins := walk.longest(text)
+			if token != wantToken || n != wantN || joins != wantJoins {
+				t.Fatalf("%s: %x: token %d of %d bytes, want %d of %d", name, text, token, n, wantToken, wantN)
+			}
+		}
+	}
+}

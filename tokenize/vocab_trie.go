@@ -15,6 +15,7 @@ import (
 // parent is s. Node 0 is the root.
 type prefixTrie struct {
 	nodes []trieNode
+	wide  []uint32 // see wideEntry
 }
 
 // trieNode is 24 bytes: what a step needs is in one place in memory.
@@ -33,7 +34,20 @@ const noNode = ^uint32(0)
 func (t *prefixTrie) longest(text []byte) (token uint32, n int, joins uint64) {
 	token = noToken
 	at, node := uint32(0), &t.nodes[0]
-	for i, b := range text {
+	i := 0
+	if len(text) > 2 && text[0]&0xf0 == 0xe0 && t.wide != nil {
+		if e := t.wide[wideIndex(text)]; e != 0 && text[1]^0x80 < 64 && text[2]^0x80 < 64 {
+			at = e >> 2
+			node = &t.nodes[at]
+			token, n, joins = node.token, int(e&3), node.joins
+			if n < 3 {
+				return token, n, joins
+			}
+			i = 3
+		}
+	}
+	for ; i < len(text); i++ {
+		b := text[i]
 		// Most bytes that end the walk end it here, without a look elsewhere.
 		if node.kids>>(b&31)&1 == 0 {
 			break
@@ -52,6 +66,59 @@ func (t *prefixTrie) longest(text []byte) (token uint32, n int, joins uint64) {
 		}
 	}
 	return token, n, joins
+}
+
+// Characters of three bytes, those of most scripts that are not Latin, have a
+// table of their own: a walk is three steps, each of which waits for memory.
+//
+// An entry is 0 where the walk has to be made, or node<<2 | n: the first three
+// bytes of a text tell that its longest token ends at the node, after n < 3
+// bytes, or that at least n = 3 bytes are a token, which ends at the node.
+const wideEntries = 1 << 16
+
+// wideIndex returns the place of the character that text begins with.
+func wideIndex(text []byte) uint32 {
+	return uint32(text[0]&15)<<12 | uint32(text[1]&63)<<6 | uint32(text[2]&63)
+}
+
+// buildWide fills the table, once the nodes have their tokens.
+func (t *prefixTrie) buildWide() {
+	t.wide = make([]uint32, wideEntries)
+	for lead := range uint32(16) {
+		first := t.child(0, byte(0xe0|lead))
+		if first == noNode {
+			continue
+		}
+		for b1 := range uint32(64) {
+			second := t.child(first, byte(0x80|b1))
+			for b2 := range uint32(64) {
+				third := uint32(noNode)
+				if second != noNode {
+					third = t.child(second, byte(0x80|b2))
+				}
+				e := &t.wide[lead<<12|b1<<6|b2]
+				switch {
+				case third != noNode && t.nodes[third].token != noToken:
+					*e = third<<2 | 3
+				case third != noNode && t.nodes[third].kids != 0:
+				case second != noNode && t.nodes[second].token != noToken:
+					*e = second<<2 | 2
+				case t.nodes[first].token != noToken:
+					*e = first<<2 | 1
+				}
+			}
+		}
+	}
+}
+
+// child returns the node that b leads to from the node at place at, or noNode.
+func (t *prefixTrie) child(at uint32, b byte) uint32 {
+	node := &t.nodes[at]
+	next := node.base + uint32(b)
+	if node.kids>>(b&31)&1 == 0 || int(next) >= len(t.nodes) || t.nodes[next].parent != at {
+		return noNode
+	}
+	return next
 }
 
 // build makes the trie of all tokens and fills shorter, by id, with the longest
