@@ -4,6 +4,7 @@ package tokenize
 
 import (
 	"encoding/binary"
+	"math/bits"
 	"unicode/utf8"
 )
 
@@ -231,32 +232,70 @@ func endOfDigitsOrNone(t *classTable, text []byte, p int) int {
 }
 
 func endWithoutNumbers(t *classTable, text []byte, p int) int {
-	for p < len(text) {
+	for {
+		for p+8 <= len(text) {
+			n := asciiButDigits(binary.LittleEndian.Uint64(text[p:]))
+			p += n
+			if n < 8 {
+				break
+			}
+		}
+		if p == len(text) {
+			return p
+		}
+		if text[p] >= firstOfThree {
+			if q := t.endOfWide(text, p, classUpper|classLower); q > p {
+				p = q
+				continue
+			}
+		}
 		class := t.at(text, p)
 		if class&classNumber != 0 {
-			break
+			return p
 		}
 		p += class.bytes()
 	}
-	return p
+}
+
+// asciiButDigits counts the leading bytes of the little-endian word w that are
+// ASCII and not in 0-9; see asciiLetters.
+func asciiButDigits(w uint64) int {
+	low := w &^ byteTops
+	from0 := low + (0x80-'0')*byteOnes
+	beyond9 := low + (0x7f-'9')*byteOnes
+	return bits.TrailingZeros64((from0&^beyond9|w)&byteTops) >> 3
 }
 
 // endOfKanaOrNone cuts out runs of the pattern [一-龥぀-ゟ゠-ヿ]+.
 func endOfKanaOrNone(_ *classTable, text []byte, p int) int {
-	n := kanaOrHan(text[p:])
-	if n > 0 {
-		for n > 0 {
-			p += n
-			n = kanaOrHan(text[p:])
-		}
-		return p
+	if end := endOfKana(text, p); end > p {
+		return end
 	}
 	for p < len(text) {
 		// Such characters begin with 0xe3 to 0xe9.
-		if text[p] >= 0xe3 && text[p] <= 0xe9 && kanaOrHan(text[p:]) > 0 {
+		if text[p] >= 0xe3 && text[p] <= 0xe9 && endOfKana(text[:min(len(text), p+3)], p) > p {
 			break
 		}
 		p++
+		for p+8 <= len(text) && binary.LittleEndian.Uint64(text[p:])&byteTops == 0 {
+			p += 8
+		}
+	}
+	return p
+}
+
+// endOfKana returns the end of the run of characters of U+3040 to U+30FF and
+// U+4E00 to U+9FA5 that begins at p.
+func endOfKana(text []byte, p int) int {
+	for ; p+8 <= len(text); p += 3 {
+		w := binary.LittleEndian.Uint64(text[p:])
+		r := w&15<<12 | w>>8&63<<6 | w>>16&63
+		if w&0xc0c0f0 != 0x8080e0 || r-0x4e00 > 0x9fa5-0x4e00 && r-0x3040 > 0x30ff-0x3040 {
+			return p
+		}
+	}
+	for kanaOrHan(text[p:]) > 0 {
+		p += 3
 	}
 	return p
 }
