@@ -2,7 +2,10 @@
 
 package tokenize
 
-import "bytes"
+import (
+	"bytes"
+	"unicode/utf8"
+)
 
 // wordModel is a model over characters with what comes before it.
 type wordModel struct {
@@ -22,13 +25,17 @@ func (m *wordModel) appendText(s *hfScratch, dst []uint32, text []byte, first bo
 	}
 	t := runeClasses()
 	for p := 0; p < len(text); {
-		class := t.at(text, p)
 		start := p
-		for class&classSpace == 0 {
-			if p += class.bytes(); p == len(text) {
+		var class runeClass
+		for p < len(text) {
+			if text[p] > ' ' && text[p] < utf8.RuneSelf {
+				p++
+				continue
+			}
+			if class = t.at(text, p); class&classSpace != 0 {
 				break
 			}
-			class = t.at(text, p)
+			p += class.bytes()
 		}
 		if p > start {
 			dst = m.appendWord(s, dst, text[start:p], first && start == 0)
@@ -51,7 +58,11 @@ func (m *wordModel) appendWord(s *hfScratch, dst []uint32, text []byte, first bo
 	if text[0] != ' ' && !bytes.HasPrefix(text, mark) && (m.pre.prepend == prependAlways || m.pre.prepend == prependFirst && first) {
 		b = append(b, mark...)
 	}
-	b = appendReplaced(b, text, spaceByte, mark)
+	if m.pre.words {
+		b = append(b, text...) // a word has no spaces
+	} else {
+		b = appendReplaced(b, text, spaceByte, mark)
+	}
 	s.spaced = b
 	p := 0
 	if m.pre.atMarks {

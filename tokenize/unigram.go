@@ -12,8 +12,7 @@ import (
 // tokenizers library takes them. It looks at each byte as often as the longest
 // token is long. A piece longer than maxUnigramPiece bytes is cut there.
 type unigram struct {
-	trie     prefixTrie
-	scores   []float64
+	trie     prefixTrie // for joins it has the bits of the tokens' scores
 	unknown  uint32
 	least    float64      // score of an unknown character
 	fallback *[256]uint32 // ids of <0x00> to <0xFF> for unknown characters, or nil
@@ -66,7 +65,7 @@ func buildUnigram(t *HFTokenizer, m *hfModel, pre *preTokenizer) (*hfTokens, *HF
 	if set.Unknown == nil || *set.Unknown < 0 || *set.Unknown >= n {
 		return nil, refused("model.unk_id", "it is not one of the %d tokens", n)
 	}
-	u := &unigram{unknown: uint32(*set.Unknown), scores: make([]float64, n)}
+	u := &unigram{unknown: uint32(*set.Unknown)}
 	texts := &tokenTexts{start: make([]uint32, 0, n+1)}
 	u.least = math.Inf(1)
 	for i := range tokens.list {
@@ -74,8 +73,7 @@ func buildUnigram(t *HFTokenizer, m *hfModel, pre *preTokenizer) (*hfTokens, *HF
 		if len(text) == 0 || len(text) > 255 {
 			return nil, refused("model.vocab", "token %d has %d bytes", i, len(text))
 		}
-		u.scores[i] = tokens.list[i].score
-		u.least = min(u.least, u.scores[i])
+		u.least = min(u.least, tokens.list[i].score)
 		texts.start = append(texts.start, uint32(len(texts.bytes)))
 		texts.bytes = append(texts.bytes, text...)
 	}
@@ -83,6 +81,11 @@ func buildUnigram(t *HFTokenizer, m *hfModel, pre *preTokenizer) (*hfTokens, *HF
 	texts.start = append(texts.start, uint32(len(texts.bytes)))
 	if err := u.trie.build(texts, make([]uint32, n)); err != nil {
 		return nil, broken("model.vocab", "%v", err)
+	}
+	for i := range u.trie.nodes {
+		if node := &u.trie.nodes[i]; node.token != noToken {
+			node.joins = math.Float64bits(tokens.list[node.token].score)
+		}
 	}
 	if set.ByteFallback {
 		ids, missing := byteTokens(tokens, make(map[uint32]bool))
@@ -174,7 +177,7 @@ func (u *unigram) best(k *unigramScratch, dst []uint32, piece []byte) []uint32 {
 			}
 			at = next
 			if node.token != noToken {
-				reach(i+1, start, u.scores[node.token]+here, node.token)
+				reach(i+1, start, math.Float64frombits(node.joins)+here, node.token)
 				single = single || i+1-start == size
 			}
 		}
