@@ -4,6 +4,7 @@ package tokenize
 
 import (
 	"bytes"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -84,6 +85,12 @@ var spaceByte = []byte(" ")
 
 // appendReplaced appends text with each old, from the left, replaced by new.
 func appendReplaced(dst, text, old, new []byte) []byte {
+	if len(old) == 1 {
+		// Words are too short for a search and a copy of each to pay.
+		if n := bytes.Count(text, old); n > len(text)/16 {
+			return appendByteReplaced(dst, text, old[0], n, new)
+		}
+	}
 	for {
 		i := bytes.Index(text, old)
 		if i < 0 {
@@ -92,4 +99,20 @@ func appendReplaced(dst, text, old, new []byte) []byte {
 		dst = append(append(dst, text[:i]...), new...)
 		text = text[i+len(old):]
 	}
+}
+
+// appendByteReplaced is appendReplaced for a byte that text holds n times.
+func appendByteReplaced(dst, text []byte, old byte, n int, new []byte) []byte {
+	at := len(dst)
+	size := at + len(text) + n*(len(new)-1)
+	dst = slices.Grow(dst, size-at)[:size]
+	for _, c := range text {
+		if c == old {
+			at += copy(dst[at:], new)
+			continue
+		}
+		dst[at] = c
+		at++
+	}
+	return dst
 }

@@ -40,7 +40,7 @@ type unigramPiece struct {
 	count  uint16 // of ids
 }
 
-const unigramPieceBits = 12
+const unigramPieceBits = 13
 
 // unigramPath is the best way to a place of the piece.
 type unigramPath struct {
