@@ -189,7 +189,6 @@ func (s *scanner) scanRoot(i int) (reason Reason, _ int) {
 			if k, i, reason = s.scanKey(i, cur.levels > 0); reason != "" {
 				return reason, i
 			}
-			state = wantValue
 			if i = skipSpace(b, i); i >= len(b) {
 				return ReasonTruncated, i
 			}

@@ -92,7 +92,7 @@ func (t *prefixTrie) buildWide() {
 		for b1 := range uint32(64) {
 			second := t.child(first, byte(0x80|b1))
 			for b2 := range uint32(64) {
-				third := uint32(noNode)
+				third := noNode
 				if second != noNode {
 					third = t.child(second, byte(0x80|b2))
 				}
