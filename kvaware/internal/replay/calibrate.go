@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 )
 
 // Calibration says what load 1.0 is of a trace on a fleet: the highest rate at which
@@ -48,7 +49,7 @@ func Calibrate(ctx context.Context, c Config, references ...Spec) (Calibration, 
 	guess := c.guess()
 
 	c.Rate = guess / 100
-	alone, err := c.each(ctx, limit{}, references)
+	alone, err := c.each(ctx, references)
 	if err != nil {
 		return out, err
 	}
@@ -63,16 +64,7 @@ func Calibrate(ctx context.Context, c Config, references ...Spec) (Calibration, 
 	most := limit{ttft: Saturation * out.UnloadedTTFT / 1e3, e2e: Saturation * out.UnloadedE2E / 1e3}
 	keeps := func(rate float64) (bool, error) {
 		c.Rate = rate
-		results, err := c.each(ctx, most, references)
-		if err != nil {
-			return false, err
-		}
-		for _, r := range results {
-			if r != nil && r.TTFT.Mean <= most.ttft*1e3 && r.E2E.Mean <= most.e2e*1e3 {
-				return true, nil
-			}
-		}
-		return false, nil
+		return c.within(ctx, most, references)
 	}
 
 	low, high := 0.0, 0.0
@@ -121,8 +113,8 @@ func (c Config) guess() float64 {
 	return rate
 }
 
-// each runs every reference at once; the result of one that is overloaded is nil.
-func (c Config) each(ctx context.Context, most limit, references []Spec) ([]*Result, error) {
+// each runs every reference at once.
+func (c Config) each(ctx context.Context, references []Spec) ([]*Result, error) {
 	results := make([]*Result, len(references))
 	errs := make([]error, len(references))
 	var wg sync.WaitGroup
@@ -130,12 +122,39 @@ func (c Config) each(ctx context.Context, most limit, references []Spec) ([]*Res
 		wg.Go(func() {
 			c := c
 			c.Policy = ref
-			results[i], errs[i] = simulate(ctx, c, most)
-			if errors.Is(errs[i], errOverloaded) {
-				errs[i] = nil
-			}
+			results[i], errs[i] = Run(ctx, c)
 		})
 	}
 	wg.Wait()
 	return results, errors.Join(errs...)
+}
+
+// within tells whether a reference keeps to the limit. They run at once, and none
+// goes on when one has.
+func (c Config) within(ctx context.Context, most limit, references []Spec) (bool, error) {
+	once, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var kept atomic.Bool
+	errs := make([]error, len(references))
+	var wg sync.WaitGroup
+	for i, ref := range references {
+		wg.Go(func() {
+			c := c
+			c.Policy = ref
+			r, err := simulate(once, c, most)
+			switch {
+			case errors.Is(err, errOverloaded):
+			case err != nil:
+				errs[i] = err
+			case r.TTFT.Mean <= most.ttft*1e3 && r.E2E.Mean <= most.e2e*1e3:
+				kept.Store(true)
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	if kept.Load() && ctx.Err() == nil {
+		return true, nil
+	}
+	return false, errors.Join(errs...)
 }

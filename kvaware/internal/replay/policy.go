@@ -133,6 +133,6 @@ type Setting struct {
 // Spec names a policy.
 type Spec struct {
 	Name    string
-	Summary string // one line: what it minimises and whose it is
-	New     func(Setting) Policy
+	Summary string               // one line: what it minimises and whose it is
+	New     func(Setting) Policy // also for several runs at once
 }
