@@ -56,17 +56,17 @@ var (
 )
 
 // Machines are the presets. The first is [engine.Default], whose figures are
-// rounded; those of the others follow from [Machine.Params]. Limits are vLLM's
-// defaults for its API server: 8192 tokens a step and 256 requests, on accelerators
-// of 70 GiB or more 1024 requests are its default since 0.11, which none of these
-// reaches before its KV cache is full.
+// rounded; those of the others follow from [Machine.Params]. Limits are vLLM's for
+// its API server (vllm/engine/arg_utils.py, get_batch_defaults): 1024 requests and
+// 8192 tokens a step on accelerators of 70 GiB or more, 256 and 2048 on others and
+// on the A100.
 var Machines = []Machine{
 	{Name: "h100", Summary: "Llama 70B in bfloat16 on 4 H100"},
-	{Name: "h200", Summary: "Llama 70B in bfloat16 on 4 H200", Accelerator: h200, Count: 4, Model: llama70B, MaxSeqs: 256, MaxBatched: 8192},
-	{Name: "a100", Summary: "Llama 70B in bfloat16 on 4 A100 80 GB", Accelerator: a100, Count: 4, Model: llama70B, MaxSeqs: 256, MaxBatched: 8192},
-	{Name: "mi300x", Summary: "Llama 70B in bfloat16 on 2 MI300X", Accelerator: mi300x, Count: 2, Model: llama70B, MaxSeqs: 256, MaxBatched: 8192},
-	{Name: "h100_8b", Summary: "Llama 8B in bfloat16 on one H100", Accelerator: h100, Count: 1, Model: llama8B, MaxSeqs: 256, MaxBatched: 8192},
-	{Name: "a100_8b", Summary: "Llama 8B in bfloat16 on one A100 80 GB", Accelerator: a100, Count: 1, Model: llama8B, MaxSeqs: 256, MaxBatched: 8192},
+	{Name: "h200", Summary: "Llama 70B in bfloat16 on 4 H200", Accelerator: h200, Count: 4, Model: llama70B, MaxSeqs: 1024, MaxBatched: 8192},
+	{Name: "a100", Summary: "Llama 70B in bfloat16 on 4 A100 80 GB", Accelerator: a100, Count: 4, Model: llama70B, MaxSeqs: 256, MaxBatched: 2048},
+	{Name: "mi300x", Summary: "Llama 70B in bfloat16 on 2 MI300X", Accelerator: mi300x, Count: 2, Model: llama70B, MaxSeqs: 1024, MaxBatched: 8192},
+	{Name: "h100_8b", Summary: "Llama 8B in bfloat16 on one H100", Accelerator: h100, Count: 1, Model: llama8B, MaxSeqs: 1024, MaxBatched: 8192},
+	{Name: "a100_8b", Summary: "Llama 8B in bfloat16 on one A100 80 GB", Accelerator: a100, Count: 1, Model: llama8B, MaxSeqs: 256, MaxBatched: 2048},
 	{Name: "a10", Summary: "Llama 8B in bfloat16 on one A10", Accelerator: a10, Count: 1, Model: llama8B, MaxSeqs: 256, MaxBatched: 2048},
 	{Name: "l4", Summary: "Llama 8B in bfloat16 on one L4", Accelerator: l4, Count: 1, Model: llama8B, MaxSeqs: 256, MaxBatched: 2048},
 }

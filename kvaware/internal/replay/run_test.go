@@ -71,9 +71,9 @@ func BenchmarkRun(b *testing.B) {
 		rate              float64
 		block             int
 	}{
-		{"uniform", "uniform", "32xh100", 1500, 64},
-		{"chat", "chat", "32xh100", 150, 64},
-		{"chat512", "chat", "32xh100", 150, 512},
+		{"uniform", "uniform", "32xh100", 1000, 64},
+		{"chat", "chat", "32xh100", 80, 64},
+		{"chat512", "chat", "32xh100", 80, 512},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()

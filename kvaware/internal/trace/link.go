@@ -27,6 +27,7 @@ type row struct {
 // output are then named as they are in that row.
 type linker struct {
 	window []*row // not yet given out
+	ids    int    // of the window
 	open   map[uint64]*row
 	// seen holds the ids of rows of late, in two generations, the older of which
 	// is dropped when the newer is full.
@@ -36,6 +37,7 @@ type linker struct {
 
 const (
 	linkWindow = 8192    // rows for which a successor is awaited
+	linkIDs    = 1 << 22 // and no more if they have so many ids
 	linkSeen   = 1 << 19 // ids of a generation
 )
 
@@ -43,12 +45,13 @@ func newLinker() *linker {
 	return &linker{open: make(map[uint64]*row), seen: make(map[uint64]struct{}), older: make(map[uint64]struct{})}
 }
 
-func (l *linker) full() bool { return len(l.window) >= linkWindow }
+func (l *linker) full() bool { return len(l.window) >= linkWindow || l.ids >= linkIDs }
 
 func (l *linker) add(r *row) {
 	l.serial++
 	r.serial = l.serial
 	l.window = append(l.window, r)
+	l.ids += len(r.ids)
 	for k, id := range r.ids {
 		if p := l.open[id]; p != nil && len(r.ids) > k+1 && r.prompt >= p.prompt+p.output && p.wholeBlocks() == k+1 {
 			p.next = r
@@ -84,6 +87,7 @@ func (l *linker) take() *row {
 	r := l.window[0]
 	l.window[0] = nil
 	l.window = l.window[1:]
+	l.ids -= len(r.ids)
 	if n := r.wholeBlocks(); n > 0 && l.open[r.ids[n-1]] == r {
 		delete(l.open, r.ids[n-1])
 	}

@@ -4,6 +4,7 @@ package trace
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"slices"
@@ -31,7 +32,6 @@ type flat struct {
 	ended bool
 	batch []*Session // with their times, to be given out
 	last  time.Duration
-	salt  uint64
 }
 
 // newMooncake reads the JSONL of Mooncake's traces (github.com/kvcache-ai/Mooncake,
@@ -63,6 +63,10 @@ func parseMooncake(l *lines, line []byte) (*row, error) {
 	return &row{at: at, prompt: prompt, output: output, ids: m.IDs, size: mooncakeBlock}, nil
 }
 
+// maxBatch is how many sessions of one timestamp are spread; where there are more,
+// it is not the clock's grain that has them come at once.
+const maxBatch = 1024
+
 func (f *flat) Close() error { return f.lines.Close() }
 
 func (f *flat) fill() error {
@@ -87,10 +91,6 @@ func (f *flat) fill() error {
 		}
 		if !r.follows {
 			f.last = r.at
-		}
-		if len(r.ids) == 0 {
-			f.salt++
-			r.ids = nil
 		}
 		f.link.add(r)
 	}
@@ -122,11 +122,17 @@ func (f *flat) gather() error {
 		n := len(f.batch)
 		if r.follows && n > 0 {
 			s := f.batch[n-1]
+			if len(s.Turns) == maxTurns {
+				return f.lines.wrong("too many turns in a session, some lines before", fmt.Sprintf("it may have %d", maxTurns), nil)
+			}
 			s.Turns = append(s.Turns, f.link.take().turn())
 			continue
 		}
 		if n > 0 && r.at > f.batch[0].Start {
 			f.spread(r.at)
+			break
+		}
+		if n == maxBatch {
 			break
 		}
 		f.link.take()
