@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package command
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/replay/report"
+)
+
+func replayCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "replay --trace <file|generator> [--fleet <fleet>] [--policies <names>] [--load <loads>]",
+		Short: "Replays a trace on modelled engines, under each routing policy",
+		Long: `Replays a trace of requests on a fleet of modelled engines, on a virtual clock,
+once for each routing policy, with the same arrivals. Prints a table, and
+writes an HTML report that needs no network. Nothing is sent anywhere.
+
+A trace is a file in the format of Mooncake, of agent sessions, Azure's CSV or
+JSON lines, or a generator such as chat or, with parameters, chat:turns=5.
+Load 1.0 is the highest rate at which the better of two reference policies
+(dynamo_out and llmd) keeps the mean time to first token and the mean
+end-to-end latency within 4 times those of an unloaded fleet; it is found
+first. A policy's score is the geometric mean of mean and p99 of these two
+latencies, and is compared with the best peer's of the same trace, fleet and
+load. --list shows all generators, policies and machines.
+
+An interrupt ends it with a report of the runs that were done.`,
+		Example: `  caddy kv-aware replay --trace conversation.jsonl --replicas 8 --policies all --load 0.6,0.8,0.95
+  caddy kv-aware replay --trace chat:turns=8,rl --fleet 4xh100,4xa100 --policies kv_aware,peers --seeds 3
+  caddy kv-aware replay --trace chat --events slow:2@0.3=3 --json - --html ""`,
+		Args: cobra.NoArgs,
+		RunE: runReplay,
+	}
+	flags := cmd.Flags()
+	flags.StringArrayP("trace", "t", nil, "Files or generators, separated by commas, or given several times; generators stands for all of these")
+	flags.IntP("requests", "n", 0, "Requests of a run: of a generator (default 10000), at most of a file")
+	flags.StringArrayP("fleet", "f", nil, "Replicas, such as 4xh100,4xa10, or 4xh100@0.5 at half their speed; may be given several times (default 8xh100)")
+	flags.IntP("replicas", "r", 0, "Replicas of the default machine, instead of --fleet")
+	flags.StringP("policies", "p", "all", "Names, or all, ours, peers")
+	flags.StringP("load", "l", "0.8", "Loads relative to what the fleet bears, or trace for the trace's own times")
+	flags.StringP("rate", "", "", "Requests a second, instead of --load")
+	flags.StringP("clients", "", "", "Sessions that go on at once, each waiting for its answers, instead of --load")
+	flags.IntP("seeds", "", 1, "How many seeds, each a run")
+	flags.Uint64P("seed", "", 1, "The first seed")
+	flags.StringP("events", "", "", "Changes of the fleet, by the share of requests that have arrived: slow:2@0.3=3,restart:0@0.5=60s,leave:1@0.2,join:1@0.6,update@0.5")
+	flags.IntP("block-size", "", 64, "Tokens in a KV block")
+	flags.StringP("slo", "", "2s,100ms", "Time to first token, and mean time between tokens, within which an answer is a good one")
+	flags.StringP("json", "", "", "File to write JSON to, - for standard output instead of the table")
+	flags.StringP("html", "", "replay.html", "File to write the HTML report to, \"\" for none")
+	flags.BoolP("quiet", "q", false, "No progress bar, which only a terminal sees anyway")
+	flags.BoolP("list", "", false, "List generators, policies, machines and kinds of events")
+	for _, other := range []string{"rate", "clients"} {
+		cmd.MarkFlagsMutuallyExclusive("load", other)
+	}
+	cmd.MarkFlagsMutuallyExclusive("rate", "clients")
+	cmd.MarkFlagsMutuallyExclusive("fleet", "replicas")
+	return cmd
+}
+
+func runReplay(cmd *cobra.Command, _ []string) error {
+	if list, _ := cmd.Flags().GetBool("list"); list {
+		return printReplayList(cmd.OutOrStdout())
+	}
+	plan, err := replayPlanOf(cmd)
+	if err != nil {
+		return err
+	}
+	jsonTo, _ := cmd.Flags().GetString("json")
+	htmlTo, _ := cmd.Flags().GetString("html")
+	if htmlTo == "-" && jsonTo == "-" {
+		return errors.New("both --json and --html to standard output")
+	}
+	for _, name := range []string{jsonTo, htmlTo} { // rather now than after the runs
+		if name == "" || name == "-" {
+			continue
+		}
+		if info, err := os.Stat(filepath.Dir(name)); err != nil {
+			return err
+		} else if !info.IsDir() {
+			return fmt.Errorf("%s is no directory", filepath.Dir(name))
+		}
+	}
+	plan.plots = htmlTo != ""
+
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second interrupt does not wait for the report
+	var bar *progress
+	if quiet, _ := cmd.Flags().GetBool("quiet"); !quiet {
+		bar = newProgress(cmd.ErrOrStderr())
+	}
+	found, runErr := plan.run(ctx, bar)
+	bar.clear()
+	if found == nil {
+		return runErr
+	}
+	if err := writeReplay(cmd, found, jsonTo, htmlTo); err != nil {
+		return errors.Join(runErr, err)
+	}
+	return runErr
+}
+
+// writeReplay writes what was found to where the flags say.
+func writeReplay(cmd *cobra.Command, found *report.Replay, jsonTo, htmlTo string) error {
+	out := cmd.OutOrStdout()
+	var b bytes.Buffer
+	if jsonTo != "" {
+		if err := found.JSON(&b); err != nil {
+			return err
+		}
+		if err := writeTo(cmd, jsonTo, b.Bytes()); err != nil {
+			return err
+		}
+	}
+	if jsonTo != "-" && htmlTo != "-" {
+		if err := found.Table(out); err != nil {
+			return err
+		}
+	}
+	if htmlTo == "" {
+		return nil
+	}
+	b.Reset()
+	if err := found.HTML(&b); err != nil {
+		return err
+	}
+	if err := writeTo(cmd, htmlTo, b.Bytes()); err != nil {
+		return err
+	}
+	if htmlTo != "-" && jsonTo != "-" {
+		fmt.Fprintf(out, "The report with plots is in %s\n", shown(htmlTo))
+	}
+	return nil
+}
+
+func writeTo(cmd *cobra.Command, name string, data []byte) error {
+	if name == "-" {
+		_, err := cmd.OutOrStdout().Write(data)
+		return err
+	}
+	return os.WriteFile(name, data, 0o644) //nolint:gosec // a report for others to read
+}
