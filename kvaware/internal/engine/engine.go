@@ -166,6 +166,9 @@ type Engine struct {
 	chunks   []*Sequence // prefilled by the step under way; nil where cancelled since
 	due      []*Sequence // scratch of schedule
 
+	torn     int  // running requests whose first blocks a reset has made forget
+	thorough bool // looks prompts up even where that cannot help; for tests
+
 	serial uint64
 	stats  Stats
 }
@@ -266,7 +269,13 @@ func (e *Engine) Cached(chain []uint64) int {
 
 // ResetPrefixCache forgets all that is cached, as after a change of weights.
 // Running requests go on; what they hold will not be found by others.
-func (e *Engine) ResetPrefixCache() { e.pool.reset() }
+func (e *Engine) ResetPrefixCache() {
+	e.pool.reset()
+	e.torn = e.running.n
+	for s := e.running.head; s != nil; s = s.next {
+		s.torn = true
+	}
+}
 
 // Stats returns the counters and gauges as of the last call's time.
 func (e *Engine) Stats() Stats {

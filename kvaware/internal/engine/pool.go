@@ -25,7 +25,10 @@ type pool struct {
 	blocks []block // and one more, the free list's sentinel
 	table  table
 	free   int
-	watch  BlockSink // nil if nobody listens
+	// gains counts what may add to the blocks in use that some chain's beginning
+	// finds: each adds one at most.
+	gains int
+	watch BlockSink // nil if nobody listens
 }
 
 // BlockSink is told what the prefix cache holds, within calls of the engine's
@@ -84,6 +87,7 @@ func (p *pool) pin(id int32) {
 	b := &p.blocks[id]
 	if b.ref == 0 {
 		p.unlink(id)
+		p.gains++
 	}
 	b.ref++
 }
@@ -117,6 +121,7 @@ func (p *pool) name(id int32, hash uint64, before int32) {
 	if before != none {
 		p.blocks[before].after = id
 	}
+	p.gains++
 	b := &p.blocks[id]
 	b.hash, b.hashed = hash, true
 	b.prevCopy, b.nextCopy = id, id
@@ -147,6 +152,7 @@ func (p *pool) forget(id int32) {
 	p.blocks[b.prevCopy].nextCopy = b.nextCopy
 	p.blocks[b.nextCopy].prevCopy = b.prevCopy
 	if oldest, _ := p.table.get(b.hash); oldest == id {
+		p.gains++ // the next copy may be in use
 		p.table.put(b.hash, b.nextCopy)
 	}
 }

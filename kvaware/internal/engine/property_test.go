@@ -13,6 +13,12 @@ import (
 // workload is a random one: conversations that grow, repeated prompts, requests
 // without reuse, cancellations, under parameters that make memory short.
 func workload(t testing.TB, seed uint64, check func(*Engine)) []string {
+	t.Helper()
+	return workloadOf(t, seed, false, check)
+}
+
+func workloadOf(t testing.TB, seed uint64, thorough bool, check func(*Engine)) []string {
+	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 1))
 	p := Params{
 		Pace: Pace{Step: 1e-3, Token: 1e-5, Context: 1e-7, Pair: 1e-9}, Speed: 1,
@@ -21,6 +27,7 @@ func workload(t testing.TB, seed uint64, check func(*Engine)) []string {
 	p.MaxBatchedTokens = p.MaxSeqs + rng.IntN(60)
 	j := &journal{names: map[*Sequence]string{}}
 	e := newEngine(t, p, j)
+	e.thorough = thorough
 	told := &mirror{}
 	e.WatchBlocks(told)
 
@@ -187,6 +194,14 @@ func TestEqualCallsGiveEqualResults(t *testing.T) {
 	for seed := range uint64(10) {
 		a := workload(t, seed, func(*Engine) {})
 		b := workload(t, seed, func(*Engine) {})
+		wantLines(t, a, b...)
+	}
+}
+
+func TestNotLookingAtPromptsThatCannotFitChangesNothing(t *testing.T) {
+	for seed := range uint64(80) {
+		a := workloadOf(t, seed, false, func(*Engine) {})
+		b := workloadOf(t, seed, true, func(*Engine) {})
 		wantLines(t, a, b...)
 	}
 }

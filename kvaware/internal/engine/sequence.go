@@ -38,6 +38,12 @@ type Sequence struct {
 	computed int     // while prefilling: tokens whose KV is there or computed by the step under way
 	done     int     // tokens generated when it was last prefilled or preempted
 
+	// short says that it was not admitted when last looked at: it needed so many free
+	// blocks, need being their number and pool.gains at that time.
+	short bool
+	need  int
+	torn  bool // it ran when the cache was reset
+
 	// While decoding, in terms of Engine.decodes.steps.
 	decoding bool
 	joined   uint64 // step at which it had done tokens
@@ -79,7 +85,7 @@ func (s *Sequence) submitted(e *Engine, now time.Duration) {
 	s.engine, s.serial, s.state = e, e.serial, stateWaiting
 	s.Arrived, s.Admitted, s.First, s.Finished = now, 0, 0, 0
 	s.Cached, s.Preemptions = 0, 0
-	s.started, s.decoding = false, false
+	s.started, s.decoding, s.short, s.torn = false, false, false, false
 	s.blocks, s.hashed, s.computed, s.done = s.blocks[:0], 0, 0, 0
 }
 

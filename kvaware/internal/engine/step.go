@@ -119,6 +119,13 @@ func (e *Engine) growDecodes() (preempted bool) {
 // admit takes a sequence from the queue if its whole prompt fits, with what the
 // cache holds of it.
 func (e *Engine) admit(s *Sequence) bool {
+	// While memory is short a long prompt is tried again at every step, and looking
+	// up its blocks would be most of the work. A chain's beginning finds no more of
+	// the blocks in use than it did and what has come since, as long as whoever holds
+	// a block has those before it named as well.
+	if s.short && e.torn == 0 && s.need-e.pool.gains > e.pool.free && !e.thorough {
+		return false
+	}
 	hits, idle := 0, 0
 	if !s.NoReuse {
 		// The last token is always computed: its logits give the next one.
@@ -135,8 +142,9 @@ func (e *Engine) admit(s *Sequence) bool {
 			}
 		}
 	}
-	if e.blocksFor(s.target())-hits+idle > e.pool.free {
+	if need := e.blocksFor(s.target()) - hits + idle; need > e.pool.free {
 		s.blocks = s.blocks[:0]
+		s.short, s.need = true, need+e.pool.gains
 		return false
 	}
 	for _, id := range s.blocks {
@@ -193,12 +201,16 @@ func (e *Engine) vacate(s *Sequence) {
 		e.prefilling = nil
 	}
 	e.running.remove(s)
+	if s.torn {
+		s.torn = false
+		e.torn--
+	}
 }
 
 func (e *Engine) preempt(s *Sequence) {
 	e.vacate(s)
 	s.state = stateWaiting
-	s.hashed, s.computed = 0, 0
+	s.hashed, s.computed, s.short = 0, 0, false
 	s.Preemptions++
 	e.stats.Preemptions++
 	e.waiting.pushFront(s)
