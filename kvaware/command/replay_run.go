@@ -35,6 +35,7 @@ func (p *replayPlan) run(ctx context.Context, bar *progress) (*report.Replay, er
 	perCell := len(p.policies) * len(p.seeds)
 	bar.expect(cells * perCell)
 	records := min(keptRecords/max(cells*perCell, 1), recordsOfARun)
+	pairs := found.Ours != "" && slices.ContainsFunc(found.Policies, func(p report.Policy) bool { return p.Peer })
 	done := 0
 	ended := func(err error) (*report.Replay, error) {
 		if ctx.Err() != nil {
@@ -51,7 +52,7 @@ func (p *replayPlan) run(ctx context.Context, bar *progress) (*report.Replay, er
 			for _, much := range p.pressures {
 				c := replay.Config{
 					Trace: t, Fleet: f, Rate: much.rate, Load: much.load, Clients: much.clients,
-					Events: p.events, BlockSize: p.blockSize, SLO: p.slo, Records: true,
+					Events: p.events, BlockSize: p.blockSize, SLO: p.slo, Records: pairs,
 				}
 				if much.load > 0 {
 					if full == 0 {
