@@ -25,7 +25,19 @@ type Exact struct {
 	tokenizer *HFTokenizer
 	template  *chattemplate.Template
 	cuts      specialCuts
-	texts     sync.Pool // of *[]byte: renderings
+	memory    sync.Pool // of *exactMemory
+}
+
+// exactMemory is what rendering a chat needs.
+type exactMemory struct {
+	text    []byte
+	strings []chattemplate.Span
+	starts  []int
+}
+
+func (m *exactMemory) release(e *Exact) {
+	m.text, m.strings, m.starts = kept(m.text, keptText), kept(m.strings, keptNodes), kept(m.starts, keptNodes)
+	e.memory.Put(m)
 }
 
 // NewExact returns the exact way from requests to ids. Without a template (nil)
@@ -68,7 +80,12 @@ func (rd *Reader) chainExactChat(ctx context.Context, req *Request, e *Exact, ca
 	if e.template == nil || len(req.Prompts) != 1 || req.Prompts[0].keepLast > 0 {
 		return false
 	}
-	in, ok := rd.chatInput(req)
+	memory, _ := e.memory.Get().(*exactMemory)
+	if memory == nil {
+		memory = new(exactMemory)
+	}
+	defer memory.release(e)
+	in, ok := rd.chatInput(req, memory)
 	if !ok {
 		return false
 	}
@@ -76,16 +93,14 @@ func (rd *Reader) chainExactChat(ctx context.Context, req *Request, e *Exact, ca
 	if !ok {
 		return false
 	}
-	buffer, _ := e.texts.Get().(*[]byte)
-	if buffer == nil {
-		buffer = new([]byte)
-	}
-	defer e.texts.Put(buffer)
-	out, err := e.template.Render(ctx, (*buffer)[:0], in)
+	out, err := e.template.Render(ctx, memory.text[:0], in)
 	if err != nil {
 		return false
 	}
-	*buffer = kept(out.Text, keptText)
+	memory.text = out.Text
+	if out.Starts != nil {
+		memory.starts = out.Starts
+	}
 	rd.blocks = rd.blocks[:0]
 	p := &req.Prompts[0]
 	rd.chainExactText(p, e, cached, out.Text, framed, blockSize)

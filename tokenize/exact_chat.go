@@ -8,9 +8,9 @@ import (
 	"github.com/kvaware/caddy-kvaware/tokenize/chattemplate"
 )
 
-// chatInput gathers what the template is given. It is false for what cannot be
-// exact: a template of the request's own, media.
-func (rd *Reader) chatInput(req *Request) (in chattemplate.Input, ok bool) {
+// chatInput gathers what the template is given, in memory where it needs some.
+// It is false for what cannot be exact: a template of the request's own, media.
+func (rd *Reader) chatInput(req *Request, memory *exactMemory) (in chattemplate.Input, ok bool) {
 	var f fields
 	rd.collect(0, &f)
 	// Where a medium's placeholder goes, and how many ids it becomes, is the
@@ -19,12 +19,15 @@ func (rd *Reader) chatInput(req *Request) (in chattemplate.Input, ok bool) {
 	if !rd.isNull(f[keyChatTemplate]) || media > 0 || !rd.onlyText(f[keyMessages]) {
 		return in, false
 	}
+	memory.strings = rd.appendStrings(memory.strings[:0], f[keyMessages])
 	in = chattemplate.Input{
 		Messages:             rd.span(f[keyMessages]),
 		Tools:                rd.spanOrNil(f[keyTools]),
 		Documents:            rd.spanOrNil(f[keyDocuments]),
 		AddGenerationPrompt:  !rd.isFalse(f[keyAddGenerationPrompt]),
 		ContinueFinalMessage: rd.isTrue(f[keyContinueFinalMessage]),
+		Strings:              memory.strings,
+		Starts:               memory.starts,
 	}
 	in.Arguments = rd.templateMembers(&f, &in)
 	return in, true
@@ -35,6 +38,22 @@ func (rd *Reader) spanOrNil(n uint32) []byte {
 		return nil
 	}
 	return rd.span(n)
+}
+
+// appendStrings appends what is known of the strings of the messages, so
+// that the template's reader need not look for their ends.
+func (rd *Reader) appendStrings(dst []chattemplate.Span, messages uint32) []chattemplate.Span {
+	nodes := rd.scanner.nodes
+	base := nodes[messages].start
+	for i := messages + 1; i < nodes[messages].next; i++ {
+		if n := &nodes[i]; n.kind == stringValue {
+			dst = append(dst, chattemplate.Span{
+				Start: n.start - base, End: n.end - base,
+				Escaped: n.flags&escaped != 0, NonASCII: n.flags&nonASCII != 0,
+			})
+		}
+	}
+	return dst
 }
 
 // onlyText tells whether all content is text, or a list of parts that are text

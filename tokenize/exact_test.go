@@ -67,7 +67,7 @@ func TestMembersOfTheRequestReachTheTemplateAsInVLLM(t *testing.T) {
 			t.Errorf("%s is not exact", body)
 			continue
 		}
-		in, _ := rd.chatInput(&rd.req)
+		in, _ := rd.chatInput(&rd.req, new(exactMemory))
 		out, err := e.template.Render(context.Background(), nil, in)
 		if got := strings.Join(strings.Fields(string(out.Text)), " "); err != nil || got != strings.Join(strings.Fields(c.want), " ") {
 			t.Errorf("%s renders %q, want %q (%v)", body, out.Text, c.want, err)

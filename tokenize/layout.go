@@ -153,7 +153,7 @@ func (rd *Reader) layoutChat(ctx context.Context, req *Request, e *Exact) (messa
 	if e.template == nil || len(req.Prompts) != 1 || req.Prompts[0].keepLast > 0 {
 		return nil, false
 	}
-	in, ok := rd.chatInput(req)
+	in, ok := rd.chatInput(req, new(exactMemory))
 	if !ok {
 		return nil, false
 	}

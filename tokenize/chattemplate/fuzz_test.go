@@ -4,6 +4,7 @@ package chattemplate
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"testing"
 	"time"
@@ -62,6 +63,12 @@ func FuzzRender(f *testing.F) {
 				var typed *Error
 				if err != nil && !errors.As(err, &typed) {
 					t.Fatalf("%s: untyped error %v", p.name, err)
+				}
+				informed := in
+				informed.Strings = stringsIn(messages, 1+len(messages)%3)
+				again, err := p.fast.Render(context.Background(), nil, informed)
+				if json.Valid(messages) && reasonOf(err) != ReasonDeadline && string(again.Text) != string(out.Text) {
+					t.Fatalf("%s\n%q with strings that are known, else %q (%v)", p.name, again.Text, out.Text, err)
 				}
 				if !out.Builtin {
 					continue

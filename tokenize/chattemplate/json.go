@@ -3,13 +3,9 @@
 package chattemplate
 
 import (
-	"encoding/binary"
 	"math"
-	"math/bits"
+	"slices"
 	"strconv"
-	"strings"
-	"unicode/utf16"
-	"unicode/utf8"
 )
 
 // The bounds of a JSON input.
@@ -23,15 +19,24 @@ const (
 // and raw control characters in strings are errors. Lone surrogates and bytes
 // that are no UTF-8 become U+FFFD. Empty input gives Undefined.
 func FromJSON(raw []byte) (Value, error) {
-	p := jsonParser{src: raw, text: string(raw)}
+	// The value outlives raw.
+	return new(arena).parse(string(raw), nil)
+}
+
+// parse reads a value into the arena; strings without escapes are parts of text.
+// Those of known need not be read to find their ends.
+func (a *arena) parse(text string, known []Span) (Value, error) {
+	p := jsonParser{arena: a, text: text, known: known}
 	p.space()
-	if p.pos == len(raw) {
+	if p.pos == len(text) {
 		return Value{}, nil
 	}
+	items, keys := len(a.openItems), len(a.openKeys)
 	v, reason := p.value(0)
+	a.openItems, a.openKeys = a.openItems[:items], a.openKeys[:keys]
 	if reason == "" {
 		p.space()
-		if p.pos != len(raw) {
+		if p.pos != len(text) {
 			reason = ReasonJSON
 		}
 	}
@@ -41,16 +46,25 @@ func FromJSON(raw []byte) (Value, error) {
 	return v, nil
 }
 
+// Span is a string in a text of JSON: where it begins and ends, without its
+// quotes, and what it holds.
+type Span struct {
+	Start, End uint32 // offsets in the text
+	Escaped    bool   // at least one backslash
+	NonASCII   bool   // perhaps bytes above 0x7f
+}
+
 type jsonParser struct {
-	src    []byte
-	text   string // the same; strings without escapes are parts of it
+	arena  *arena
+	text   string
+	known  []Span // those not yet passed, in order
 	pos    int
 	values int
 }
 
 func (p *jsonParser) space() {
-	for p.pos < len(p.src) {
-		switch p.src[p.pos] {
+	for p.pos < len(p.text) {
+		switch p.text[p.pos] {
 		case ' ', '\t', '\n', '\r':
 			p.pos++
 		default:
@@ -64,10 +78,10 @@ func (p *jsonParser) value(depth int) (Value, Reason) {
 	if depth > maxDepth || p.values > maxValues {
 		return Value{}, ReasonTooLarge
 	}
-	if p.pos == len(p.src) {
+	if p.pos == len(p.text) {
 		return Value{}, ReasonJSON
 	}
-	switch p.src[p.pos] {
+	switch p.text[p.pos] {
 	case '{':
 		return p.object(depth)
 	case '[':
@@ -80,7 +94,7 @@ func (p *jsonParser) value(depth int) (Value, Reason) {
 		return Text(s), ""
 	}
 	for _, l := range literals {
-		if len(p.src)-p.pos >= len(l.word) && string(p.src[p.pos:p.pos+len(l.word)]) == l.word {
+		if len(p.text)-p.pos >= len(l.word) && p.text[p.pos:p.pos+len(l.word)] == l.word {
 			p.pos += len(l.word)
 			return l.value, ""
 		}
@@ -102,20 +116,23 @@ var literals = [...]struct {
 
 func (p *jsonParser) array(depth int) (Value, Reason) {
 	p.pos++
-	list := Value{kind: List}
 	p.space()
 	if p.next(']') {
-		return list, ""
+		return Value{kind: List}, ""
 	}
+	a := p.arena
+	first := len(a.openItems)
 	for {
 		p.space()
 		item, reason := p.value(depth + 1)
 		if reason != "" {
 			return Value{}, reason
 		}
-		list.items = append(list.items, item)
+		a.openItems = append(a.openItems, item)
 		p.space()
 		if p.next(']') {
+			list := a.list(a.openItems[first:])
+			a.openItems = a.openItems[:first]
 			return list, ""
 		}
 		if !p.next(',') {
@@ -129,16 +146,16 @@ const manyKeys = 24
 
 func (p *jsonParser) object(depth int) (Value, Reason) {
 	p.pos++
-	dict := Value{kind: Dict}
-	var seen map[string]int
 	p.space()
 	if p.next('}') {
-		return dict, ""
+		return Value{kind: Dict}, ""
 	}
-	dict.keys, dict.items = make([]string, 0, 2), make([]Value, 0, 2)
+	a := p.arena
+	firstItem, firstKey := len(a.openItems), len(a.openKeys)
+	var seen map[string]int
 	for {
 		p.space()
-		if p.pos == len(p.src) || p.src[p.pos] != '"' {
+		if p.pos == len(p.text) || p.text[p.pos] != '"' {
 			return Value{}, ReasonJSON
 		}
 		key, ok := p.str()
@@ -154,33 +171,31 @@ func (p *jsonParser) object(depth int) (Value, Reason) {
 		if reason != "" {
 			return Value{}, reason
 		}
-		at := -1
-		if len(dict.keys) < manyKeys {
-			for i, k := range dict.keys {
-				if k == key {
-					at = i
-				}
-			}
+		keys, at := a.openKeys[firstKey:], -1
+		if len(keys) < manyKeys {
+			at = slices.Index(keys, key)
 		} else {
 			if seen == nil {
 				seen = make(map[string]int, 2*manyKeys)
-				for i, k := range dict.keys {
+				for i, k := range keys {
 					seen[k] = i
 				}
 			}
 			if i, ok := seen[key]; ok {
 				at = i
 			} else {
-				seen[key] = len(dict.keys)
+				seen[key] = len(keys)
 			}
 		}
 		if at >= 0 {
-			dict.items[at] = item
+			a.openItems[firstItem+at] = item
 		} else {
-			dict.set(key, item)
+			a.openKeys, a.openItems = append(a.openKeys, key), append(a.openItems, item)
 		}
 		p.space()
 		if p.next('}') {
+			dict := a.dict(a.openKeys[firstKey:], a.openItems[firstItem:])
+			a.openKeys, a.openItems = a.openKeys[:firstKey], a.openItems[:firstItem]
 			return dict, ""
 		}
 		if !p.next(',') {
@@ -190,7 +205,7 @@ func (p *jsonParser) object(depth int) (Value, Reason) {
 }
 
 func (p *jsonParser) next(c byte) bool {
-	if p.pos < len(p.src) && p.src[p.pos] == c {
+	if p.pos < len(p.text) && p.text[p.pos] == c {
 		p.pos++
 		return true
 	}
@@ -204,39 +219,39 @@ func (p *jsonParser) number() (Value, Reason) {
 	start := p.pos
 	p.next('-')
 	digits := p.pos
-	for p.pos < len(p.src) && p.src[p.pos]-'0' <= 9 {
+	for p.pos < len(p.text) && p.text[p.pos]-'0' <= 9 {
 		p.pos++
 	}
 	n := p.pos - digits
-	if n == 0 || n > 1 && p.src[digits] == '0' {
+	if n == 0 || n > 1 && p.text[digits] == '0' {
 		return Value{}, ReasonJSON
 	}
 	integer := true
 	if p.next('.') {
 		integer = false
 		first := p.pos
-		for p.pos < len(p.src) && p.src[p.pos]-'0' <= 9 {
+		for p.pos < len(p.text) && p.text[p.pos]-'0' <= 9 {
 			p.pos++
 		}
 		if p.pos == first {
 			return Value{}, ReasonJSON
 		}
 	}
-	if p.pos < len(p.src) && p.src[p.pos]|0x20 == 'e' {
+	if p.pos < len(p.text) && p.text[p.pos]|0x20 == 'e' {
 		integer = false
 		p.pos++
 		if !p.next('-') {
 			p.next('+')
 		}
 		first := p.pos
-		for p.pos < len(p.src) && p.src[p.pos]-'0' <= 9 {
+		for p.pos < len(p.text) && p.text[p.pos]-'0' <= 9 {
 			p.pos++
 		}
 		if p.pos == first {
 			return Value{}, ReasonJSON
 		}
 	}
-	text := string(p.src[start:p.pos])
+	text := p.text[start:p.pos]
 	if integer {
 		if n > maxDigits {
 			return Value{}, ReasonJSON
@@ -249,125 +264,4 @@ func (p *jsonParser) number() (Value, Reason) {
 	// Out of range gives an infinity, as in Python.
 	f, _ := strconv.ParseFloat(text, 64)
 	return Value{kind: Float, float: f}, ""
-}
-
-// str reads a string; pos is at its opening quote.
-func (p *jsonParser) str() (string, bool) {
-	p.pos++
-	start := p.pos
-	p.plain()
-	if p.pos < len(p.src) && p.src[p.pos] == '"' {
-		s := p.text[start:p.pos]
-		p.pos++
-		return replaceInvalid(s), true
-	}
-	return p.escapedString(start)
-}
-
-// plain moves to the next quote, backslash or control character, eight bytes
-// at a time.
-func (p *jsonParser) plain() {
-	const ones, tops = 0x0101010101010101, 0x8080808080808080
-	for len(p.src)-p.pos >= 8 {
-		x := binary.LittleEndian.Uint64(p.src[p.pos:])
-		quote, backslash := x^(ones*'"'), x^(ones*'\\')
-		// A byte's top bit is set where the byte is zero, or less than a space; what
-		// lies above the first such byte may be wrong and is not looked at.
-		found := ((quote-ones)&^quote | (backslash-ones)&^backslash | (x-ones*' ')&^x) & tops
-		if found != 0 {
-			p.pos += bits.TrailingZeros64(found) / 8
-			return
-		}
-		p.pos += 8
-	}
-	for p.pos < len(p.src) && p.src[p.pos] >= ' ' && p.src[p.pos] != '"' && p.src[p.pos] != '\\' {
-		p.pos++
-	}
-}
-
-// escapedString reads the rest of a string that is not all plain.
-func (p *jsonParser) escapedString(start int) (string, bool) {
-	from := p.pos
-	for p.pos+1 < len(p.src) && p.src[p.pos] == '\\' {
-		p.pos += 2
-		p.plain()
-	}
-	var b strings.Builder
-	b.Grow(p.pos - start + 2)
-	p.pos = from
-	for {
-		b.Write(p.src[start:p.pos])
-		if p.pos == len(p.src) {
-			return "", false
-		}
-		c := p.src[p.pos]
-		p.pos++
-		switch {
-		case c == '"':
-			return replaceInvalid(b.String()), true
-		case c != '\\' || p.pos == len(p.src):
-			return "", false
-		}
-		c = p.src[p.pos]
-		p.pos++
-		if c == 'u' {
-			r, ok := p.unicode()
-			if !ok {
-				return "", false
-			}
-			b.WriteRune(r)
-		} else if i := strings.IndexByte(`"\/bfnrt`, c); i >= 0 {
-			b.WriteByte("\"\\/\b\f\n\r\t"[i])
-		} else {
-			return "", false
-		}
-		start = p.pos
-		p.plain()
-	}
-}
-
-// unicode reads what follows \u, joining a surrogate pair.
-func (p *jsonParser) unicode() (rune, bool) {
-	r, ok := p.hex()
-	if !ok || !utf16.IsSurrogate(r) {
-		return r, ok
-	}
-	if len(p.src)-p.pos >= 6 && p.src[p.pos] == '\\' && p.src[p.pos+1] == 'u' {
-		back := p.pos
-		p.pos += 2
-		low, ok := p.hex()
-		if joined := utf16.DecodeRune(r, low); ok && joined != utf8.RuneError {
-			return joined, true
-		}
-		p.pos = back
-	}
-	return utf8.RuneError, true
-}
-
-func (p *jsonParser) hex() (r rune, ok bool) {
-	if len(p.src)-p.pos < 4 {
-		return 0, false
-	}
-	for _, c := range p.src[p.pos : p.pos+4] {
-		d := strings.IndexByte("0123456789abcdef", c|0x20)
-		if d < 0 || c < '0' {
-			return 0, false
-		}
-		r = r<<4 | rune(d)
-	}
-	p.pos += 4
-	return r, true
-}
-
-// replaceInvalid replaces each byte that is no UTF-8, as the request reader
-// does.
-func replaceInvalid(s string) string {
-	if utf8.ValidString(s) {
-		return s
-	}
-	b := make([]byte, 0, len(s)+16)
-	for _, r := range s {
-		b = utf8.AppendRune(b, r)
-	}
-	return string(b)
 }

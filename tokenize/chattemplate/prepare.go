@@ -2,6 +2,8 @@
 
 package chattemplate
 
+import "slices"
+
 // Form is what an engine makes of a request's messages and tools before it
 // hands them to the template.
 type Form uint8
@@ -16,109 +18,133 @@ const (
 	AsGiven
 )
 
-// vllmMessages rebuilds messages. With parts, the template loops over content
+// vllm is the making of that form, in an arena.
+type vllm struct{ *arena }
+
+// messages rebuilds messages. With parts, the template loops over content
 // and gets a list of parts; else it gets a string.
-func vllmMessages(messages Value, parts bool) (Value, error) {
-	out := Value{kind: List, items: make([]Value, 0, len(messages.items))}
-	for _, m := range messages.items {
-		role := m.Get("role")
-		if role.kind != String {
-			return Value{}, fail(ReasonShape, "a message without a role")
-		}
-		content, err := vllmContent(m.Get("content"), parts, role.text == "tool")
+func (a vllm) messages(messages []Value, parts bool) ([]Value, error) {
+	first := len(a.openItems)
+	defer func() { a.openItems = a.openItems[:first] }()
+	for i := range messages {
+		m, err := a.message(&messages[i], parts)
 		if err != nil {
-			return Value{}, err
+			return nil, err
 		}
-		n := Value{kind: Dict, keys: make([]string, 0, 3), items: make([]Value, 0, 3)}
-		n.set("role", role)
-		n.set("content", content)
-		switch role.text {
-		case "assistant":
-			if calls := m.Get("tool_calls"); !calls.absent() && calls.kind != List {
-				return Value{}, fail(ReasonShape, "tool_calls is no list")
-			} else if len(calls.items) > 0 {
-				if calls, err = vllmCalls(calls); err != nil {
-					return Value{}, err
-				}
-				n.set("tool_calls", calls)
-			}
-			reasoning := m.Get("reasoning")
-			if reasoning.absent() {
-				reasoning = m.Get("reasoning_content")
-			}
-			if !reasoning.absent() {
-				n.set("reasoning", reasoning)
-				n.set("reasoning_content", reasoning)
-			}
-		case "tool":
-			if id := m.Get("tool_call_id"); id.kind != Undefined {
-				n.set("tool_call_id", id)
-			}
-		}
-		for _, key := range [...]string{"name", "task"} {
-			if v := m.Get(key); v.kind == String {
-				n.set(key, v)
-			}
-		}
-		if role.text == "developer" {
-			tools := m.Get("tools")
-			if tools.kind == Undefined {
-				tools.kind = Null
-			}
-			n.set("tools", tools)
-		}
-		out.items = append(out.items, n)
+		a.openItems = append(a.openItems, m)
 	}
-	return out, nil
+	return copied(&a.items, a.openItems[first:]), nil
 }
 
-// vllmContent gives content as the template expects it.
-func vllmContent(content Value, parts, tool bool) (Value, error) {
-	var list []Value
+// mostMembers is how many members a rebuilt message has at most.
+const mostMembers = 10
+
+func (a vllm) message(m *Value, parts bool) (Value, error) {
+	var keys [mostMembers]string
+	var items [mostMembers]Value
+	n := 0
+	set := func(key string, v Value) {
+		keys[n], items[n] = key, v
+		n++
+	}
+	role := m.Get("role")
+	if role.kind != String {
+		return Value{}, fail(ReasonShape, "a message without a role")
+	}
+	content, err := a.content(m.Get("content"), parts, role.text == "tool")
+	if err != nil {
+		return Value{}, err
+	}
+	set("role", role)
+	set("content", content)
+	switch role.text {
+	case "assistant":
+		if calls := m.Get("tool_calls"); !calls.absent() && calls.kind != List {
+			return Value{}, fail(ReasonShape, "tool_calls is no list")
+		} else if len(calls.items) > 0 {
+			if calls, err = a.calls(calls); err != nil {
+				return Value{}, err
+			}
+			set("tool_calls", calls)
+		}
+		reasoning := m.Get("reasoning")
+		if reasoning.absent() {
+			reasoning = m.Get("reasoning_content")
+		}
+		if !reasoning.absent() {
+			set("reasoning", reasoning)
+			set("reasoning_content", reasoning)
+		}
+	case "tool":
+		if id := m.Get("tool_call_id"); id.kind != Undefined {
+			set("tool_call_id", id)
+		}
+	}
+	for _, key := range [...]string{"name", "task"} {
+		if v := m.Get(key); v.kind == String {
+			set(key, v)
+		}
+	}
+	if role.text == "developer" {
+		tools := m.Get("tools")
+		if tools.kind == Undefined {
+			tools.kind = Null
+		}
+		set("tools", tools)
+	}
+	return a.dict(keys[:n], items[:n]), nil
+}
+
+// content gives content as the template expects it.
+func (a vllm) content(content Value, parts, tool bool) (Value, error) {
+	first := len(a.openItems)
+	defer func() { a.openItems = a.openItems[:first] }()
 	switch content.kind {
 	case Undefined, Null:
 	case String:
 		if !parts || tool {
 			return content, nil
 		}
-		list = []Value{textPart(content)}
+		a.openItems = append(a.openItems, a.textPart(content))
 	case List:
-		list = make([]Value, 0, len(content.items))
-		for _, part := range content.items {
-			part, err := vllmPart(part)
+		for i := range content.items {
+			part, err := a.part(&content.items[i])
 			if err != nil {
 				return Value{}, err
 			}
 			if part.kind != Undefined {
-				list = append(list, part)
+				a.openItems = append(a.openItems, part)
 			}
 		}
 	default:
 		return Value{}, fail(ReasonShape, "content is neither text nor a list")
 	}
-	media := false
-	for _, part := range list {
-		media = media || !part.Has("text")
+	list, media, size := a.openItems[first:], false, 0
+	for i := range list {
+		text := list[i].Get("text")
+		media = media || text.kind == Undefined
+		size += len(text.text) + 1
 	}
 	if parts && (!tool || media) {
-		return Value{kind: List, items: list}, nil
+		return a.list(list), nil
 	}
 	if media {
 		// The model, not the template, says where its placeholders go.
 		return Value{}, fail(ReasonUnsupported, "media in a template that takes text")
 	}
-	var joined []byte
-	for i, part := range list {
+	a.reserve(size)
+	at := len(a.bytes)
+	for i := range list {
 		if i > 0 {
-			joined = append(joined, '\n')
+			a.bytes = append(a.bytes, '\n')
 		}
-		joined = append(joined, part.Get("text").text...)
+		a.bytes = append(a.bytes, list[i].Get("text").text...)
 	}
-	return Text(string(joined)), nil
+	return Text(a.textFrom(at)), nil
 }
 
-func textPart(text Value) Value {
-	return Value{kind: Dict, keys: textKeys, items: []Value{Text("text"), text}}
+func (a *arena) textPart(text Value) Value {
+	return Value{kind: Dict, keys: textKeys, items: copied(&a.items, []Value{Text("text"), text})}
 }
 
 var (
@@ -126,14 +152,14 @@ var (
 	typeKeys = []string{"type"}
 )
 
-func mediaPart(kind string) Value {
-	return Value{kind: Dict, keys: typeKeys, items: []Value{Text(kind)}}
+func (a *arena) mediaPart(kind string) Value {
+	return Value{kind: Dict, keys: typeKeys, items: copied(&a.items, []Value{Text(kind)})}
 }
 
-// vllmPart gives a part as the template sees it; Undefined is left out.
-func vllmPart(part Value) (Value, error) {
+// part gives a part as the template sees it; Undefined is left out.
+func (a vllm) part(part *Value) (Value, error) {
 	if part.kind == String {
-		return textPart(part), nil
+		return a.textPart(*part), nil
 	}
 	kind := part.Get("type")
 	name := kind.text
@@ -153,24 +179,26 @@ func vllmPart(part Value) (Value, error) {
 	case "text", "input_text", "output_text":
 		switch text := part.Get(member); text.kind {
 		case String:
-			return textPart(text), nil
+			return a.textPart(text), nil
 		case Undefined, Null:
 			return Value{}, nil
 		}
 	case "image_url", "input_image", "image_pil", "image_embeds":
-		return mediaPart("image"), nil
+		return a.mediaPart("image"), nil
 	case "audio_url", "input_audio", "audio_embeds":
-		return mediaPart("audio"), nil
+		return a.mediaPart("audio"), nil
 	case "video_url":
-		return mediaPart("video"), nil
+		return a.mediaPart("video"), nil
 	}
 	return Value{}, fail(ReasonShape, "a content part of no known type")
 }
 
-// vllmCalls parses the arguments of tool calls.
-func vllmCalls(calls Value) (Value, error) {
-	out := Value{kind: List, items: make([]Value, 0, len(calls.items))}
-	for _, call := range calls.items {
+// calls parses the arguments of tool calls.
+func (a vllm) calls(calls Value) (Value, error) {
+	first := len(a.openItems)
+	defer func() { a.openItems = a.openItems[:first] }()
+	for i := range calls.items {
+		call := &calls.items[i]
 		function := call.Get("function")
 		if function.kind != Dict {
 			return Value{}, fail(ReasonShape, "a tool call without a function")
@@ -179,7 +207,7 @@ func vllmCalls(calls Value) (Value, error) {
 		switch arguments.kind {
 		case Dict, List:
 		case String:
-			parsed, err := FromJSON([]byte(arguments.text))
+			parsed, err := a.parse(arguments.text, nil)
 			if e, ok := err.(*Error); ok && e.Reason == ReasonTooLarge {
 				return Value{}, err
 			}
@@ -189,51 +217,53 @@ func vllmCalls(calls Value) (Value, error) {
 		default:
 			arguments = Value{kind: Dict}
 		}
-		out.items = append(out.items, call.with("function", function.with("arguments", arguments)))
+		function = a.with(&function, "arguments", arguments)
+		a.openItems = append(a.openItems, a.with(call, "function", function))
 	}
-	return out, nil
+	return a.list(a.openItems[first:]), nil
 }
 
-// vllmTools gives tools as pydantic dumps them: members it knows first, in its
+// tools gives tools as pydantic dumps them: members it knows first, in its
 // order, missing ones as null.
-func vllmTools(tools Value) (Value, error) {
+func (a vllm) tools(tools Value) (Value, error) {
 	if tools.kind != List {
 		return tools, nil
 	}
-	out := Value{kind: List, items: make([]Value, 0, len(tools.items))}
-	for _, tool := range tools.items {
+	first := len(a.openItems)
+	defer func() { a.openItems = a.openItems[:first] }()
+	for i := range tools.items {
+		tool := &tools.items[i]
 		function := tool.Get("function")
 		if function.kind != Dict || function.Get("name").kind != String {
 			return Value{}, fail(ReasonShape, "a tool without a function")
 		}
-		f := reordered(function, "name", "description", "parameters")
-		t := reordered(tool, "type", "function")
+		f := a.reordered(&function, "name", "description", "parameters")
+		t := a.reordered(tool, "type", "function")
 		if t.items[0].kind != String {
 			t.items[0] = Text("function")
 		}
 		t.items[1] = f
-		out.items = append(out.items, t)
+		a.openItems = append(a.openItems, t)
 	}
-	return out, nil
+	return a.list(a.openItems[first:]), nil
 }
 
-func reordered(v Value, first ...string) Value {
-	out := Value{kind: Dict}
+// reordered returns a dict with some members first, null where it has none.
+func (a *arena) reordered(v *Value, first ...string) Value {
+	items, keys := len(a.openItems), len(a.openKeys)
 	for _, key := range first {
 		item := v.Get(key)
 		if item.kind == Undefined {
 			item.kind = Null
 		}
-		out.set(key, item)
+		a.openKeys, a.openItems = append(a.openKeys, key), append(a.openItems, item)
 	}
-next:
 	for i, key := range v.keys {
-		for _, f := range first {
-			if key == f {
-				continue next
-			}
+		if !slices.Contains(first, key) {
+			a.openKeys, a.openItems = append(a.openKeys, key), append(a.openItems, v.items[i])
 		}
-		out.set(key, v.items[i])
 	}
+	out := a.dict(a.openKeys[keys:], a.openItems[items:])
+	a.openItems, a.openKeys = a.openItems[:items], a.openKeys[:keys]
 	return out
 }

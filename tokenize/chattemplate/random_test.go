@@ -122,6 +122,29 @@ func (r chatsOf) input(t *testing.T) Input {
 	return in
 }
 
+// stringsIn returns every step-th string of a JSON text.
+func stringsIn(text []byte, step int) (spans []Span) {
+	found := 0
+	for i := 0; i < len(text); i++ {
+		if text[i] != '"' {
+			continue
+		}
+		s := Span{Start: uint32(i + 1)}
+		for i++; i < len(text) && text[i] != '"'; i++ {
+			s.NonASCII = s.NonASCII || text[i] >= 0x80
+			if text[i] == '\\' {
+				s.Escaped = true
+				i++
+			}
+		}
+		s.End = uint32(min(i, len(text)))
+		if found++; found%step == 0 {
+			spans = append(spans, s)
+		}
+	}
+	return spans
+}
+
 func raw(t *testing.T, v any) []byte {
 	t.Helper()
 	b, err := json.Marshal(v)
@@ -148,6 +171,13 @@ func TestBuiltinRenderersAgreeWithTheJinjaEngineOnRandomChats(t *testing.T) {
 					continue
 				}
 				checkStarts(t, out, in)
+				informed := in
+				informed.Strings, informed.Starts = stringsIn(in.Messages, 1+r.IntN(3)), out.Starts
+				again, err := p.fast.Render(context.Background(), []byte("x"), informed)
+				if err != nil || string(again.Text) != "x"+string(out.Text) {
+					t.Fatalf("%s: %s\n%q with strings that are known, else %q (%v)", p.name, in.Messages, again.Text, out.Text, err)
+				}
+				checkStarts(t, again, in)
 				want, err := p.slow.Render(context.Background(), nil, in)
 				if err != nil || string(want.Text) != string(out.Text) {
 					t.Fatalf("%s: %s\n%s\n%s\nbuilt-in %q\n   Jinja %q, %v", p.name, in.Messages, in.Tools, in.Arguments, out.Text, want.Text, err)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -57,6 +58,12 @@ type Input struct {
 
 	AddGenerationPrompt  bool // true unless the request says otherwise
 	ContinueFinalMessage bool
+
+	// Strings are strings in Messages that were read already, in order; all others
+	// are found by reading. They must be what [FromJSON] would find.
+	Strings []Span
+	// Starts is memory for the output's, which may be nil.
+	Starts []int
 }
 
 // Output is what the engine would tokenize, without adding special tokens: the
@@ -74,14 +81,18 @@ type Output struct {
 // Family names the built-in renderer that stands for the template; "" if none.
 func (t *Template) Family() string { return t.plain.builtin.family }
 
-// Render renders a chat and appends the text to dst, which may be nil. The error is an [*Error]; a template that refuses the
-// chat gives [ReasonRefused], as the engine would answer 400.
+// Render renders a chat and appends the text to dst, which may be nil. The
+// input must not change meanwhile. The error is an [*Error]; a template that
+// refuses the chat gives [ReasonRefused], as the engine would answer 400.
 func (t *Template) Render(ctx context.Context, dst []byte, in Input) (Output, error) {
 	if len(in.Messages)+len(in.Tools)+len(in.Documents)+len(in.Arguments) > t.options.MaxInput {
 		return Output{}, fail(ReasonTooLarge, "input")
 	}
 	deadline := time.Now().Add(t.options.MaxTime)
-	c, open, err := t.chat(&in)
+	memory := renderings.Get().(*rendering)
+	defer memory.release()
+	c := &memory.chat
+	open, err := t.read(memory, &in)
 	if err != nil {
 		return Output{}, err
 	}
@@ -90,12 +101,11 @@ func (t *Template) Render(ctx context.Context, dst []byte, in Input) (Output, er
 		s = &t.tools
 	}
 	if t.options.Form == VLLM {
-		messages, err := vllmMessages(Value{kind: List, items: c.messages}, s.program.parts)
-		if err != nil {
+		form := vllm{&memory.arena}
+		if c.messages, err = form.messages(c.messages, s.program.parts); err != nil {
 			return Output{}, err
 		}
-		c.messages = messages.items
-		if c.tools, err = vllmTools(c.tools); err != nil {
+		if c.tools, err = form.tools(c.tools); err != nil {
 			return Output{}, err
 		}
 	}
@@ -104,15 +114,16 @@ func (t *Template) Render(ctx context.Context, dst []byte, in Input) (Output, er
 		if c.generate {
 			return Output{}, fail(ReasonRefused, "add_generation_prompt with continue_final_message")
 		}
-		if final, err = c.markFinal(); err != nil {
+		if final, err = memory.markFinal(); err != nil {
 			return Output{}, err
 		}
 	}
-	out, err := s.render(ctx, dst, c, deadline, t.options.MaxOutput)
+	memory.writer = writer{most: t.options.MaxOutput, base: len(dst), text: dst, starts: in.Starts[:0]}
+	out, err := s.render(ctx, memory, deadline)
 	if err != nil || !open {
 		return out, err
 	}
-	keep, err := cutFinal(string(out.Text[len(dst):]), final)
+	keep, err := cutFinal(textOver(out.Text[len(dst):]), final)
 	if err != nil {
 		return Output{}, err
 	}
@@ -123,10 +134,28 @@ func (t *Template) Render(ctx context.Context, dst []byte, in Input) (Output, er
 	return out, nil
 }
 
-func (s *source) render(ctx context.Context, dst []byte, c *chat, deadline time.Time, most int) (Output, error) {
+// rendering is the memory of one rendering.
+type rendering struct {
+	arena  arena
+	chat   chat
+	writer writer
+}
+
+var renderings = sync.Pool{New: func() any { return new(rendering) }}
+
+func (r *rendering) release() {
+	r.arena.reset()
+	r.chat, r.writer = chat{}, writer{}
+	renderings.Put(r)
+}
+
+func (s *source) render(ctx context.Context, memory *rendering, deadline time.Time) (Output, error) {
+	c, w := &memory.chat, &memory.writer
+	dst, most := w.text, w.most
 	if s.builtin.takes(c) {
-		w := writer{most: most, base: len(dst), text: slices.Grow(dst, c.size()), starts: make([]int, 0, len(c.messages))}
-		if s.builtin.render(&w, c) {
+		w.text = slices.Grow(dst, c.size())
+		w.starts = slices.Grow(w.starts, len(c.messages))
+		if s.builtin.render(w, c) {
 			if w.full {
 				return Output{}, fail(ReasonTooLarge, "output")
 			}
@@ -149,12 +178,16 @@ func (c *chat) size() int {
 	return n
 }
 
-// chat reads a request's values; open is continue_final_message.
-func (t *Template) chat(in *Input) (c *chat, open bool, err error) {
+// read reads a request's values; open is continue_final_message.
+func (t *Template) read(memory *rendering, in *Input) (open bool, err error) {
 	var values [4]Value
 	for i, raw := range [...][]byte{in.Messages, in.Tools, in.Documents, in.Arguments} {
-		if values[i], err = FromJSON(raw); err != nil {
-			return nil, false, err
+		var known []Span
+		if i == 0 {
+			known = in.Strings
+		}
+		if values[i], err = memory.arena.parse(textOver(raw), known); err != nil {
+			return false, err
 		}
 		if i > 0 && values[i].kind == Undefined {
 			values[i].kind = Null
@@ -162,41 +195,28 @@ func (t *Template) chat(in *Input) (c *chat, open bool, err error) {
 	}
 	messages, arguments := values[0], values[3]
 	if messages.kind != List {
-		return nil, false, fail(ReasonShape, "messages is no list")
+		return false, fail(ReasonShape, "messages is no list")
 	}
 	for i := range messages.items {
 		if messages.items[i].kind != Dict {
-			return nil, false, fail(ReasonShape, "a message is no object")
+			return false, fail(ReasonShape, "a message is no object")
 		}
 	}
 	if k := values[1].kind; k != Null && k != List {
-		return nil, false, fail(ReasonShape, "tools is no list")
+		return false, fail(ReasonShape, "tools is no list")
 	}
 	if arguments.kind != Null && arguments.kind != Dict {
-		return nil, false, fail(ReasonShape, "chat_template_kwargs is no object")
+		return false, fail(ReasonShape, "chat_template_kwargs is no object")
 	}
-	c = &chat{
+	c := &memory.chat
+	*c = chat{
 		messages: messages.items, tools: values[1], documents: values[2],
 		special: t.special, generate: in.AddGenerationPrompt,
 		clock: clock{now: t.options.Now},
 	}
 	open = in.ContinueFinalMessage
-	c.arguments = Value{kind: Dict}
-	for _, from := range [...]Value{arguments, t.arguments} {
-		for i, key := range from.keys {
-			v := from.items[i]
-			switch key {
-			case "add_generation_prompt", "continue_final_message", "documents":
-				if c.arguments.Has(key) {
-					continue
-				}
-			case "messages", "tools", "conversation", "chat_template", "tokenize", "self":
-				return nil, false, fail(ReasonRefused, "an argument that is not one of the template's")
-			}
-			if !c.arguments.Has(key) {
-				c.arguments.set(key, v)
-			}
-		}
+	if c.arguments, err = memory.arena.argumentsOf(&arguments, &t.arguments); err != nil {
+		return false, err
 	}
 	// These three are arguments of the call as well, which a request may set here.
 	if v := c.arguments.Get("add_generation_prompt"); v.kind != Undefined {
@@ -208,45 +228,64 @@ func (t *Template) chat(in *Input) (c *chat, open bool, err error) {
 	if v := c.arguments.Get("documents"); v.kind != Undefined {
 		c.documents = v
 	}
-	return c, open, nil
+	return open, nil
+}
+
+// argumentsOf joins the request's arguments with those that the engine was
+// started with.
+func (a *arena) argumentsOf(request, engine *Value) (Value, error) {
+	items, keys := len(a.openItems), len(a.openKeys)
+	for _, from := range [...]*Value{request, engine} {
+		for i, key := range from.keys {
+			switch key {
+			case "messages", "tools", "conversation", "chat_template", "tokenize", "self":
+				return Value{}, fail(ReasonRefused, "an argument that is not one of the template's")
+			}
+			if !slices.Contains(a.openKeys[keys:], key) {
+				a.openKeys, a.openItems = append(a.openKeys, key), append(a.openItems, from.items[i])
+			}
+		}
+	}
+	out := a.dict(a.openKeys[keys:], a.openItems[items:])
+	a.openItems, a.openKeys = a.openItems[:items], a.openKeys[:keys]
+	return out, nil
 }
 
 // finalTag marks the end of the message to be continued, as transformers does.
 const finalTag = "CONTINUE_FINAL_MESSAGE_TAG "
 
 // markFinal puts the mark behind the last message's content, or its last text.
-func (c *chat) markFinal() (final string, err error) {
+func (r *rendering) markFinal() (final string, err error) {
+	a, messages := &r.arena, r.chat.messages
 	missing := fail(ReasonRefused, "no text to continue")
-	if len(c.messages) == 0 {
+	if len(messages) == 0 {
 		return "", missing
 	}
-	messages := make([]Value, len(c.messages))
-	copy(messages, c.messages)
+	messages = copied(&a.items, messages)
 	last := &messages[len(messages)-1]
 	content := last.Get("content")
 	switch content.kind {
 	case String:
 		final = content.text
-		*last = last.with("content", Text(final+finalTag))
+		*last = a.with(last, "content", Text(final+finalTag))
 	case List:
 		at := -1
-		for i, part := range content.items {
-			if part.Get("text").kind == String {
+		for i := range content.items {
+			if content.items[i].Get("text").kind == String {
 				at = i
 			}
 		}
 		if at < 0 {
 			return "", missing
 		}
-		parts := make([]Value, len(content.items))
-		copy(parts, content.items)
+		parts := copied(&a.items, content.items)
 		final = parts[at].Get("text").text
-		parts[at] = parts[at].with("text", Text(final+finalTag))
-		*last = last.with("content", Value{kind: List, items: parts})
+		parts[at] = a.with(&parts[at], "text", Text(final+finalTag))
+		*last = a.with(last, "content", Value{kind: List, items: parts})
 	default:
 		return "", missing
 	}
-	c.messages = messages
+	r.chat.messages = messages
 	return final, nil
 }
 

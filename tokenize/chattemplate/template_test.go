@@ -225,3 +225,32 @@ func TestATemplateIsSafeForConcurrentUse(t *testing.T) {
 		wg.Wait()
 	}
 }
+
+// Warm memory serves any further chat, and values of one do not show in another.
+func TestRenderingAgainAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("pools drop what they hold at random")
+	}
+	g, chats := goldens(t)
+	tmpl := loaded(t, string(g.Templates["qwen3"].Tokens), textOf("qwen3"), Options{Form: VLLM})
+	var memory Output
+	for _, name := range []string{"turns", "system_turns", "tools", "calls", "parts", "reasoning"} {
+		for i := range chats {
+			if chats[i].Name != name {
+				continue
+			}
+			in := chats[i].input()
+			allocations := testing.AllocsPerRun(100, func() {
+				in.Starts = memory.Starts
+				out, err := tmpl.Render(context.Background(), memory.Text[:0], in)
+				if err != nil || !out.Builtin {
+					t.Fatal(err)
+				}
+				memory = out
+			})
+			if allocations > 0 {
+				t.Errorf("%s: %v allocations", name, allocations)
+			}
+		}
+	}
+}

@@ -2,6 +2,8 @@
 
 package chattemplate
 
+import "slices"
+
 // Kind is the kind of a [Value].
 type Kind uint8
 
@@ -75,23 +77,16 @@ func (v Value) truthy() bool {
 	return false
 }
 
-// with returns a dict with a member set; the receiver stays as it is.
-func (v Value) with(key string, item Value) Value {
-	keys := make([]string, len(v.keys), len(v.keys)+1)
-	items := make([]Value, len(v.items), len(v.items)+1)
-	copy(keys, v.keys)
-	copy(items, v.items)
-	for i, k := range keys {
-		if k == key {
-			items[i] = item
-			return Value{kind: Dict, keys: keys, items: items}
-		}
+// with returns a dict with a member set; the dict itself stays as it is.
+func (a *arena) with(v *Value, key string, item Value) Value {
+	keys, items := len(a.openKeys), len(a.openItems)
+	a.openKeys, a.openItems = append(a.openKeys, v.keys...), append(a.openItems, v.items...)
+	if i := slices.Index(v.keys, key); i >= 0 {
+		a.openItems[items+i] = item
+	} else {
+		a.openKeys, a.openItems = append(a.openKeys, key), append(a.openItems, item)
 	}
-	return Value{kind: Dict, keys: append(keys, key), items: append(items, item)}
-}
-
-// set sets a member in place, for dicts that nobody else has seen yet.
-func (v *Value) set(key string, item Value) {
-	v.keys = append(v.keys, key)
-	v.items = append(v.items, item)
+	out := a.dict(a.openKeys[keys:], a.openItems[items:])
+	a.openItems, a.openKeys = a.openItems[:items], a.openKeys[:keys]
+	return out
 }
