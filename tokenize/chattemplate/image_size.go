@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/binary"
-	"strings"
 )
 
 // maxMarkers bounds how many segments of a JPEG are passed over on the way to
@@ -16,12 +15,12 @@ const maxMarkers = 256
 // ImageSize reads the width and height in pixels, as stored, from the header of
 // a PNG, JPEG, WebP or GIF image in a base64 data URI. It looks at a few dozen
 // bytes, however long the URI is. ok is false for anything else.
-func ImageSize(dataURI string) (width, height int, ok bool) {
-	head, data, found := strings.Cut(dataURI, ",")
-	if !found || len(head) > 128 || len(head) < 5 || !strings.EqualFold(head[:5], "data:") || !strings.HasSuffix(head, ";base64") {
+func ImageSize(dataURI []byte) (width, height int, ok bool) {
+	comma := bytes.IndexByte(dataURI[:min(len(dataURI), 128)], ',')
+	if comma < 5 || !bytes.EqualFold(dataURI[:5], []byte("data:")) || !bytes.HasSuffix(dataURI[:comma], []byte(";base64")) {
 		return 0, 0, false
 	}
-	b := base64Bytes(data)
+	b := base64Bytes(dataURI[comma+1:])
 	start := b.at(0, 30)
 	switch {
 	case bytes.HasPrefix(start, []byte("\x89PNG\r\n\x1a\n")) && len(start) >= 24:
@@ -40,7 +39,7 @@ func ImageSize(dataURI string) (width, height int, ok bool) {
 }
 
 // base64Bytes gives bytes of base64 text, decoding no more than is asked for.
-type base64Bytes string
+type base64Bytes []byte
 
 // at returns n bytes from an offset, or as many as there are.
 func (b base64Bytes) at(offset, n int) []byte {
@@ -50,11 +49,11 @@ func (b base64Bytes) at(offset, n int) []byte {
 		return nil
 	}
 	encoding := base64.StdEncoding
-	text := string(b[from:to])
+	text := b[from:to]
 	if len(text)%4 != 0 {
 		encoding = base64.RawStdEncoding
 	}
-	decoded, err := encoding.DecodeString(text)
+	decoded, err := encoding.AppendDecode(nil, text)
 	if skip := offset % 3; err == nil && len(decoded) >= skip {
 		return decoded[skip:min(len(decoded), skip+n)]
 	}

@@ -262,6 +262,10 @@ func (p *jsonParser) number() (Value, Reason) {
 		return Value{kind: Int, text: text}, ""
 	}
 	// Out of range gives an infinity, as in Python.
+	return Value{kind: Float, float: parseFloat(text)}, ""
+}
+
+func parseFloat(text string) float64 {
 	f, _ := strconv.ParseFloat(text, 64)
-	return Value{kind: Float, float: f}, ""
+	return f
 }
