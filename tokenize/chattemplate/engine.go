@@ -18,10 +18,13 @@ const (
 	checkEvery    = 64 // steps between looks at the deadline
 )
 
+// partsOf tells which engines give the template lists of parts as content.
+type partsOf struct{ vllm, sglang bool }
+
 // program is a template compiled for the Jinja engine; it is never changed.
 type program struct {
 	template *jinja.Template
-	parts    bool // loops over message content: vLLM then gives it lists
+	parts    partsOf
 }
 
 func compile(source string) (p *program, err error) {
@@ -42,7 +45,8 @@ func compile(source string) (p *program, err error) {
 	if err != nil {
 		return nil, fail(ReasonUnsupported, err.Error())
 	}
-	return &program{template: template, parts: loopsOverContent(segments)}, nil
+	parts := partsOf{vllm: loopsOverContent(segments), sglang: sglangParts(source, segments)}
+	return &program{template: template, parts: parts}, nil
 }
 
 // run is the state of one rendering. The engine calls its functions from the

@@ -53,10 +53,10 @@ func FuzzRender(f *testing.F) {
 	}
 	f.Add([]byte(`[{"role":"user","content":{"a":1}},{"role":1}]`), []byte(`[1]`), []byte(`{"bos_token":null}`), true, false)
 	f.Add([]byte(`[{"role":"assistant","tool_calls":[{"function":{"name":null,"arguments":[]}}],"content":"</think><think>"}]`), []byte(`[{}]`), []byte(`{"messages":[]}`), true, true)
-	given, vllm := templatePairs(f, AsGiven), templatePairs(f, VLLM)
+	given, vllm, sglang := templatePairs(f, AsGiven), templatePairs(f, VLLM), templatePairs(f, SGLang)
 	f.Fuzz(func(t *testing.T, messages, tools, arguments []byte, generate, open bool) {
 		in := Input{Messages: messages, Tools: tools, Arguments: arguments, AddGenerationPrompt: generate, ContinueFinalMessage: open}
-		for _, list := range [...][]pairOf{given, vllm} {
+		for _, list := range [...][]pairOf{given, vllm, sglang} {
 			for _, p := range list {
 				out, err := p.fast.Render(context.Background(), nil, in)
 				checkStarts(t, out, in)

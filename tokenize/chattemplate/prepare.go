@@ -14,6 +14,12 @@ const (
 	// fills in a tool's missing description and parameters with null.
 	// Source: vllm/entrypoints/chat_utils.py and renderers/hf.py.
 	VLLM Form = iota
+	// SGLang rebuilds them from the members it knows too, joins content by spaces,
+	// reads tool_choice, has the user say a last answer, and encodes one that is to
+	// be continued apart from what comes before. Source:
+	// sglang/srt/entrypoints/openai/{protocol,serving_chat}.py and
+	// parser/jinja_template_utils.py (0.5.23).
+	SGLang
 	// AsGiven passes both on as they are, as apply_chat_template does.
 	AsGiven
 )
@@ -132,15 +138,20 @@ func (a vllm) content(content Value, parts, tool bool) (Value, error) {
 		// The model, not the template, says where its placeholders go.
 		return Value{}, fail(ReasonUnsupported, "media in a template that takes text")
 	}
+	return a.joined(list, '\n', size), nil
+}
+
+// joined joins the texts of parts, which with a separator each have that size.
+func (a *arena) joined(parts []Value, separator byte, size int) Value {
 	a.reserve(size)
 	at := len(a.bytes)
-	for i := range list {
+	for i := range parts {
 		if i > 0 {
-			a.bytes = append(a.bytes, '\n')
+			a.bytes = append(a.bytes, separator)
 		}
-		a.bytes = append(a.bytes, list[i].Get("text").text...)
+		a.bytes = append(a.bytes, parts[i].Get("text").text...)
 	}
-	return Text(a.textFrom(at)), nil
+	return Text(a.textFrom(at))
 }
 
 func (a *arena) textPart(text Value) Value {

@@ -94,7 +94,7 @@ func TestContentIsAListWhereTheTemplateLoopsOverIt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p.parts != want {
+		if p.parts.vllm != want {
 			t.Errorf("%s: %v", text, p.parts)
 		}
 	}

@@ -159,7 +159,7 @@ func TestBuiltinRenderersAgreeWithTheJinjaEngineOnRandomChats(t *testing.T) {
 	if testing.Short() {
 		rounds = 50
 	}
-	for _, form := range []Form{AsGiven, VLLM} {
+	for _, form := range []Form{AsGiven, VLLM, SGLang} {
 		pairs := templatePairs(t, form)
 		done := map[string]int{}
 		r := chatsOf{rand.New(rand.NewPCG(1, uint64(form)))}

@@ -56,6 +56,8 @@ type Input struct {
 	Documents []byte // a list; null or empty for none
 	Arguments []byte // chat_template_kwargs, an object; null or empty for none
 
+	ToolChoice []byte // null or empty for none; only SGLang's form reads it
+
 	AddGenerationPrompt  bool // true unless the request says otherwise
 	ContinueFinalMessage bool
 
@@ -74,6 +76,10 @@ type Output struct {
 	// where it begins; an empty stretch for one that is written into another. It is
 	// nil where the Jinja engine rendered, which cannot tell.
 	Starts []int
+	// Apart is the offset in the rendering from which on it is to be encoded by
+	// itself, with the tokenizer's special tokens, the first one dropped if it is
+	// the beginning of a sequence; 0 for none.
+	Apart int
 	// Builtin tells that a built-in renderer wrote the text.
 	Builtin bool
 }
@@ -81,11 +87,14 @@ type Output struct {
 // Family names the built-in renderer that stands for the template; "" if none.
 func (t *Template) Family() string { return t.plain.builtin.family }
 
+// Form returns the form that the template was loaded for.
+func (t *Template) Form() Form { return t.options.Form }
+
 // Render renders a chat and appends the text to dst, which may be nil. The
 // input must not change meanwhile. The error is an [*Error]; a template that
 // refuses the chat gives [ReasonRefused], as the engine would answer 400.
 func (t *Template) Render(ctx context.Context, dst []byte, in Input) (Output, error) {
-	if len(in.Messages)+len(in.Tools)+len(in.Documents)+len(in.Arguments) > t.options.MaxInput {
+	if len(in.Messages)+len(in.Tools)+len(in.Documents)+len(in.Arguments)+len(in.ToolChoice) > t.options.MaxInput {
 		return Output{}, fail(ReasonTooLarge, "input")
 	}
 	deadline := time.Now().Add(t.options.MaxTime)
@@ -100,14 +109,9 @@ func (t *Template) Render(ctx context.Context, dst []byte, in Input) (Output, er
 	if t.tools.program != nil && c.tools.kind != Null {
 		s = &t.tools
 	}
-	if t.options.Form == VLLM {
-		form := vllm{&memory.arena}
-		if c.messages, err = form.messages(c.messages, s.program.parts); err != nil {
-			return Output{}, err
-		}
-		if c.tools, err = form.tools(c.tools); err != nil {
-			return Output{}, err
-		}
+	apart := ""
+	if open, apart, err = t.prepare(memory, s, &in, open); err != nil {
+		return Output{}, err
 	}
 	final := ""
 	if open {
@@ -120,8 +124,23 @@ func (t *Template) Render(ctx context.Context, dst []byte, in Input) (Output, er
 	}
 	memory.writer = writer{most: t.options.MaxOutput, base: len(dst), text: dst, starts: in.Starts[:0]}
 	out, err := s.render(ctx, memory, deadline)
-	if err != nil || !open {
-		return out, err
+	if err != nil && t.options.Form == SGLang && c.tools.kind == List {
+		c.tools = sglang{&memory.arena}.bare(c.tools)
+		memory.writer = writer{most: t.options.MaxOutput, base: len(dst), text: dst, starts: in.Starts[:0]}
+		out, err = s.render(ctx, memory, deadline)
+	}
+	if err != nil {
+		return Output{}, err
+	}
+	if out.Builtin && len(c.messages) < len(memory.given) {
+		out.Starts = append(out.Starts, len(out.Text)-len(dst))
+	}
+	if apart != "" {
+		out.Apart = len(out.Text) - len(dst)
+		out.Text = append(out.Text, apart...)
+	}
+	if !open {
+		return out, nil
 	}
 	keep, err := cutFinal(textOver(out.Text[len(dst):]), final)
 	if err != nil {
@@ -134,9 +153,46 @@ func (t *Template) Render(ctx context.Context, dst []byte, in Input) (Output, er
 	return out, nil
 }
 
+// prepare makes of the chat what the engine hands to the template. Open is
+// whether the template must leave the last message open; apart is text to be
+// encoded by itself behind the rendering.
+func (t *Template) prepare(memory *rendering, s *source, in *Input, open bool) (_ bool, apart string, err error) {
+	c := &memory.chat
+	switch t.options.Form {
+	case VLLM:
+		form := vllm{&memory.arena}
+		if c.messages, err = form.messages(c.messages, s.program.parts.vllm); err == nil {
+			c.tools, err = form.tools(c.tools)
+		}
+	case SGLang:
+		form := sglang{&memory.arena}
+		choice, err := memory.arena.parse(textOver(in.ToolChoice), nil)
+		if err != nil {
+			return false, "", err
+		}
+		if c.arguments.Has("add_generation_prompt") || c.arguments.Has("continue_final_message") {
+			return false, "", fail(ReasonRefused, "an argument given twice")
+		}
+		if c.messages, err = form.messages(c.messages, s.program.parts.sglang); err != nil {
+			return false, "", err
+		}
+		if c.tools, err = form.tools(c.tools, choice); err != nil {
+			return false, "", err
+		}
+		if s == &t.tools && c.tools.kind != List {
+			return false, "", fail(ReasonUnsupported, "a template for tools that tool_choice leaves none of")
+		}
+		c.messages, apart = form.lastTurn(c.messages, open)
+		c.generate = true
+		return false, apart, nil
+	}
+	return open, "", err
+}
+
 // rendering is the memory of one rendering.
 type rendering struct {
 	arena  arena
+	given  []Value // the request's messages
 	chat   chat
 	writer writer
 }
@@ -145,7 +201,7 @@ var renderings = sync.Pool{New: func() any { return new(rendering) }}
 
 func (r *rendering) release() {
 	r.arena.reset()
-	r.chat, r.writer = chat{}, writer{}
+	r.given, r.chat, r.writer = nil, chat{}, writer{}
 	renderings.Put(r)
 }
 
@@ -208,6 +264,7 @@ func (t *Template) read(memory *rendering, in *Input) (open bool, err error) {
 	if arguments.kind != Null && arguments.kind != Dict {
 		return false, fail(ReasonShape, "chat_template_kwargs is no object")
 	}
+	memory.given = messages.items
 	c := &memory.chat
 	*c = chat{
 		messages: messages.items, tools: values[1], documents: values[2],
