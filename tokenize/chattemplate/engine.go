@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ardanlabs/jinja"
@@ -25,6 +26,9 @@ type partsOf struct{ vllm, sglang bool }
 type program struct {
 	template *jinja.Template
 	parts    partsOf
+	// developer tells that the template knows the role of that name, or names it;
+	// vLLM makes it the system's role for all others.
+	developer bool
 }
 
 func compile(source string) (p *program, err error) {
@@ -46,7 +50,8 @@ func compile(source string) (p *program, err error) {
 		return nil, fail(ReasonUnsupported, err.Error())
 	}
 	parts := partsOf{vllm: loopsOverContent(segments), sglang: sglangParts(source, segments)}
-	return &program{template: template, parts: parts}, nil
+	developer := strings.Contains(source, `"developer"`) || strings.Contains(source, `'developer'`)
+	return &program{template: template, parts: parts, developer: developer}, nil
 }
 
 // run is the state of one rendering. The engine calls its functions from the

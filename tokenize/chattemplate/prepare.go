@@ -2,7 +2,10 @@
 
 package chattemplate
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Form is what an engine makes of a request's messages and tools before it
 // hands them to the template.
@@ -27,19 +30,53 @@ const (
 // vllm is the making of that form, in an arena.
 type vllm struct{ *arena }
 
-// messages rebuilds messages. With parts, the template loops over content
-// and gets a list of parts; else it gets a string.
-func (a vllm) messages(messages []Value, parts bool) ([]Value, error) {
-	first := len(a.openItems)
+// messages rebuilds messages for a template. One that loops over content gets
+// lists of parts; else it gets strings.
+func (a vllm) messages(messages []Value, of *program) ([]Value, error) {
+	first, merge := len(a.openItems), false
 	defer func() { a.openItems = a.openItems[:first] }()
 	for i := range messages {
-		m, err := a.message(&messages[i], parts)
+		m, err := a.message(&messages[i], of.parts.vllm)
 		if err != nil {
 			return nil, err
 		}
+		if !of.developer && roleOf(m) == "developer" {
+			merge = true
+			m = a.with(&m, "role", Text("system"))
+			m.keys, m.items = m.keys[:len(m.keys)-1], m.items[:len(m.items)-1] // its tools
+		}
 		a.openItems = append(a.openItems, m)
 	}
+	if merge {
+		a.mergeSystem(first)
+	}
 	return copied(&a.items, a.openItems[first:]), nil
+}
+
+// mergeSystem makes one message, the first, of all of the system's, unless that is
+// the only one and there already. The messages are the open ones from first on.
+func (a vllm) mergeSystem(first int) {
+	messages := a.openItems[first:]
+	if !slices.ContainsFunc(messages[1:], func(m Value) bool { return roleOf(m) == "system" }) {
+		return
+	}
+	var texts []string
+	others := messages[:0]
+	for _, m := range messages {
+		if roleOf(m) != "system" {
+			others = append(others, m)
+			continue
+		}
+		content := m.Get("content")
+		if content.kind == List {
+			content = a.joined(content.items, '\n', true)
+		}
+		if content.text != "" {
+			texts = append(texts, content.text)
+		}
+	}
+	merged := a.dict([]string{"role", "content"}, []Value{Text("system"), Text(strings.Join(texts, "\n\n"))})
+	a.openItems = slices.Insert(a.openItems[:first+len(others)], first, merged)
 }
 
 // mostMembers is how many members a rebuilt message has at most.
@@ -57,7 +94,11 @@ func (a vllm) message(m *Value, parts bool) (Value, error) {
 	if role.kind != String {
 		return Value{}, fail(ReasonShape, "a message without a role")
 	}
-	content, err := a.content(m.Get("content"), parts, role.text == "tool")
+	given := m.Get("content")
+	if role.text == "system" {
+		given = a.withoutBilling(given)
+	}
+	content, err := a.content(given, parts, role.text == "tool")
 	if err != nil {
 		return Value{}, err
 	}
@@ -101,6 +142,46 @@ func (a vllm) message(m *Value, parts bool) (Value, error) {
 	return a.dict(keys[:n], items[:n]), nil
 }
 
+// billingHeader begins a line that a coding client puts before its system prompt.
+// It has another value in each request.
+const billingHeader = "x-anthropic-billing-header"
+
+// withoutBilling drops that line.
+func (a vllm) withoutBilling(content Value) Value {
+	_, rest, _ := strings.Cut(content.text, "\n")
+	switch {
+	case content.kind == String && strings.HasPrefix(content.text, billingHeader):
+		return Text(rest)
+	case content.kind != List:
+		return content
+	}
+	headed := func(part Value) bool {
+		text := part
+		if part.Get("type").text == "text" {
+			text = part.Get("text")
+		}
+		return text.kind == String && strings.HasPrefix(text.text, billingHeader)
+	}
+	if !slices.ContainsFunc(content.items, headed) {
+		return content
+	}
+	var parts []Value
+	for _, part := range content.items {
+		if !headed(part) {
+			parts = append(parts, part)
+			continue
+		}
+		text := part
+		if part.kind == Dict {
+			text = part.Get("text")
+		}
+		if _, rest, _ := strings.Cut(text.text, "\n"); rest != "" {
+			parts = append(parts, a.textPart(Text(rest)))
+		}
+	}
+	return Value{kind: List, items: parts}
+}
+
 // content gives content as the template expects it.
 func (a vllm) content(content Value, parts, tool bool) (Value, error) {
 	first := len(a.openItems)
@@ -125,12 +206,8 @@ func (a vllm) content(content Value, parts, tool bool) (Value, error) {
 	default:
 		return Value{}, fail(ReasonShape, "content is neither text nor a list")
 	}
-	list, media, size := a.openItems[first:], false, 0
-	for i := range list {
-		text := list[i].Get("text")
-		media = media || text.kind == Undefined
-		size += len(text.text) + 1
-	}
+	list := a.openItems[first:]
+	media := slices.ContainsFunc(list, func(part Value) bool { return !part.Has("text") })
 	if parts && (!tool || media) {
 		return a.list(list), nil
 	}
@@ -138,18 +215,28 @@ func (a vllm) content(content Value, parts, tool bool) (Value, error) {
 		// The model, not the template, says where its placeholders go.
 		return Value{}, fail(ReasonUnsupported, "media in a template that takes text")
 	}
-	return a.joined(list, '\n', size), nil
+	// Only of a list for the template are texts joined that are empty.
+	return a.joined(list, '\n', parts), nil
 }
 
-// joined joins the texts of parts, which with a separator each have that size.
-func (a *arena) joined(parts []Value, separator byte, size int) Value {
-	a.reserve(size)
-	at := len(a.bytes)
+// joined joins the texts of parts; those that are empty count with empty only.
+func (a *arena) joined(parts []Value, separator byte, empty bool) Value {
+	size := 0
 	for i := range parts {
-		if i > 0 {
+		size += len(parts[i].Get("text").text) + 1
+	}
+	a.reserve(size)
+	at, texts := len(a.bytes), 0
+	for i := range parts {
+		text := parts[i].Get("text")
+		if text.kind != String || text.text == "" && !empty {
+			continue
+		}
+		if texts > 0 {
 			a.bytes = append(a.bytes, separator)
 		}
-		a.bytes = append(a.bytes, parts[i].Get("text").text...)
+		a.bytes = append(a.bytes, text.text...)
+		texts++
 	}
 	return Text(a.textFrom(at))
 }
@@ -215,23 +302,37 @@ func (a vllm) calls(calls Value) (Value, error) {
 			return Value{}, fail(ReasonShape, "a tool call without a function")
 		}
 		arguments := function.Get("arguments")
-		switch arguments.kind {
-		case Dict, List:
-		case String:
+		if arguments.kind == String {
 			parsed, err := a.parse(arguments.text, nil)
 			if e, ok := err.(*Error); ok && e.Reason == ReasonTooLarge {
 				return Value{}, err
 			}
-			if arguments = parsed; parsed.kind == Undefined {
-				arguments.kind = Dict
-			}
-		default:
+			arguments = parsed
+		}
+		if arguments.kind != Dict {
 			arguments = Value{kind: Dict}
 		}
-		function = a.with(&function, "arguments", arguments)
-		a.openItems = append(a.openItems, a.with(call, "function", function))
+		f := a.known(&function, "arguments", "name")
+		f.items[0] = arguments
+		c := a.known(call, "id", "function", "type")
+		c.items[slices.Index(c.keys, "function")] = f
+		a.openItems = append(a.openItems, c)
 	}
 	return a.list(a.openItems[first:]), nil
+}
+
+// known returns those members of a call or its function that the engine knows, in
+// its order; arguments are there in any case.
+func (a *arena) known(v *Value, names ...string) Value {
+	items, keys := len(a.openItems), len(a.openKeys)
+	for i, name := range names {
+		if item := v.Get(name); item.kind != Undefined || name == "arguments" {
+			a.openKeys, a.openItems = append(a.openKeys, names[i]), append(a.openItems, item)
+		}
+	}
+	out := a.dict(a.openKeys[keys:], a.openItems[items:])
+	a.openItems, a.openKeys = a.openItems[:items], a.openKeys[:keys]
+	return out
 }
 
 // tools gives tools as pydantic dumps them: members it knows first, in its

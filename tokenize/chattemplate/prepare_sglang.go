@@ -118,7 +118,7 @@ func (a sglang) content(content Value, parts bool, role string) (_ Value, moved 
 	default:
 		return Value{}, false, fail(ReasonShape, "content is neither text nor a list")
 	}
-	first, media, size := len(a.openItems), false, 0
+	first, media := len(a.openItems), false
 	defer func() { a.openItems = a.openItems[:first] }()
 	for i := range content.items {
 		part := &content.items[i]
@@ -128,7 +128,6 @@ func (a sglang) content(content Value, parts bool, role string) (_ Value, moved 
 			if text.kind != String {
 				return Value{}, false, fail(ReasonShape, "a content part without its text")
 			}
-			size += len(text.text) + 1
 			a.openItems = append(a.openItems, a.textPart(text))
 		case "image_url":
 			media = true
@@ -145,7 +144,7 @@ func (a sglang) content(content Value, parts bool, role string) (_ Value, moved 
 		// The model, not the template, says where its placeholders go.
 		return Value{}, false, fail(ReasonUnsupported, "media in a template that takes text")
 	}
-	return a.joined(list, ' ', size), parts, nil
+	return a.joined(list, ' ', true), parts, nil
 }
 
 // calls reads the calls of tools as SGLang does: arguments are parsed, missing

@@ -5,9 +5,10 @@ package chattemplate
 import "slices"
 
 // loopsOverContent tells whether a template loops over a message's content, by
-// which vLLM decides between text and lists of parts (_detect_content_format):
-// there is a loop over the content of the variable of a loop over messages, or
-// over a variable assigned from them.
+// which vLLM decides between text and lists of parts (_detect_content_format in
+// renderers/hf.py): there is a loop over the content of the variable of a loop over
+// messages, or over a variable assigned from them; over a parameter of a macro that
+// is given such content; or outside of macros over a variable named content.
 func loopsOverContent(segments []segment) bool {
 	lists := []string{"messages"}
 	for before := 0; before != len(lists); {
@@ -28,12 +29,86 @@ func loopsOverContent(segments []segment) bool {
 			messages = append(messages, targets...)
 		}
 	}
+	inside, depth := []string{"content"}, 0 // what a loop may be over here
 	for i := range segments {
-		if _, iterable := loopOf(&segments[i]); accesses(iterable, messages, "content") {
+		s := &segments[i]
+		if s.kind == stmtSegment && len(s.tokens) > 0 {
+			switch {
+			case s.tokens[0].is(nameToken, "macro"):
+				if depth++; depth == 1 {
+					inside = contentParameters(segments, s.tokens, messages)
+				}
+			case s.tokens[0].is(nameToken, "endmacro"):
+				if depth--; depth == 0 {
+					inside = []string{"content"}
+				}
+			}
+		}
+		_, iterable := loopOf(s)
+		if accesses(iterable, messages, "content") {
+			return true
+		}
+		if len(iterable) == 1 && iterable[0].kind == nameToken && slices.Contains(inside, iterable[0].text) {
 			return true
 		}
 	}
 	return false
+}
+
+// contentParameters returns the parameters of a macro that a call somewhere gives
+// the content of a message.
+func contentParameters(segments []segment, macro []token, messages []string) (names []string) {
+	if len(macro) < 3 || macro[1].kind != nameToken {
+		return nil
+	}
+	var parameters []string
+	for _, p := range arguments(macro[2:]) {
+		if len(p) > 0 {
+			parameters = append(parameters, p[0].text)
+		}
+	}
+	for i := range segments {
+		tokens := segments[i].tokens
+		for at := range tokens {
+			if !tokens[at].is(nameToken, macro[1].text) || at+1 == len(tokens) || !tokens[at+1].is(opToken, "(") {
+				continue
+			}
+			for n, value := range arguments(tokens[at+1:]) {
+				switch {
+				case len(value) > 2 && value[1].is(opToken, "="):
+					if accesses(value[2:], messages, "content") && slices.Contains(parameters, value[0].text) {
+						names = append(names, value[0].text)
+					}
+				case n < len(parameters) && accesses(value, messages, "content"):
+					names = append(names, parameters[n])
+				}
+			}
+		}
+	}
+	return names
+}
+
+// arguments parts what is in the brackets that the tokens begin with.
+func arguments(t []token) (parts [][]token) {
+	if len(t) == 0 || !t[0].is(opToken, "(") {
+		return nil
+	}
+	all := bracketed(t)
+	depth, from := 0, 1
+	for i, token := range all {
+		switch {
+		case token.is(opToken, "(") || token.is(opToken, "[") || token.is(opToken, "{"):
+			depth++
+		case token.is(opToken, ")") || token.is(opToken, "]") || token.is(opToken, "}"):
+			if depth--; depth == 0 {
+				return append(parts, all[from:i])
+			}
+		case depth == 1 && token.is(opToken, ","):
+			parts = append(parts, all[from:i])
+			from = i + 1
+		}
+	}
+	return parts
 }
 
 // loopOf returns what a for statement binds and loops over.

@@ -74,7 +74,8 @@ type Output struct {
 	Text []byte // what Render was given to append to, and the rendering behind it
 	// Starts holds, for each message of the request, the offset in the rendering
 	// where it begins; an empty stretch for one that is written into another. It is
-	// nil where the Jinja engine rendered, which cannot tell.
+	// nil where the Jinja engine rendered, which cannot tell, and where messages were
+	// made one.
 	Starts []int
 	// Apart is the offset in the rendering from which on it is to be encoded by
 	// itself, with the tokenizer's special tokens, the first one dropped if it is
@@ -132,8 +133,12 @@ func (t *Template) Render(ctx context.Context, dst []byte, in Input) (Output, er
 	if err != nil {
 		return Output{}, err
 	}
-	if out.Builtin && len(c.messages) < len(memory.given) {
+	switch {
+	case !out.Builtin || len(c.messages) == len(memory.given):
+	case t.options.Form == SGLang: // the last one is taken out
 		out.Starts = append(out.Starts, len(out.Text)-len(dst))
+	default: // some are made one
+		out.Starts = nil
 	}
 	if apart != "" {
 		out.Apart = len(out.Text) - len(dst)
@@ -161,7 +166,7 @@ func (t *Template) prepare(memory *rendering, s *source, in *Input, open bool) (
 	switch t.options.Form {
 	case VLLM:
 		form := vllm{&memory.arena}
-		if c.messages, err = form.messages(c.messages, s.program.parts.vllm); err == nil {
+		if c.messages, err = form.messages(c.messages, s.program); err == nil {
 			c.tools, err = form.tools(c.tools)
 		}
 	case SGLang:
