@@ -2,22 +2,15 @@
 
 package tokenize
 
-import "slices"
-
 // place is a place in a prompt: the beginning of a piece, or with an offset that
 // place in the body, inside the piece.
 type place struct{ piece, offset uint32 }
 
-// chaining is a prompt being encoded segment by segment. The blocks up to now
-// are at the end of the reader's, and its ids are those of the block begun.
+// chaining is the pieces of a prompt being encoded.
 type chaining struct {
-	rd        *Reader
-	enc       *CachedEncoder
-	blockSize int
-	key       cacheKey // of all before at
-	at        place
-	tokens    int
-	last      uint64 // what the next block is chained to
+	segments
+	enc *CachedEncoder
+	at  place
 }
 
 // remembers tells whether a prompt is one for the cache: not if it is shorter
@@ -47,8 +40,8 @@ func (p *piece) length() int {
 // number of its tokens.
 func (rd *Reader) chainCached(p *Prompt, enc *CachedEncoder, blockSize int) (tokens int) {
 	c := chaining{
-		rd: rd, enc: enc, blockSize: blockSize,
-		key: enc.firstKey(p.root, blockSize), at: place{piece: p.first}, last: p.root,
+		segments: segments{rd: rd, cache: enc.cache, blockSize: blockSize, key: enc.firstKey(p.root, blockSize), last: p.root},
+		enc:      enc, at: place{piece: p.first},
 	}
 	rd.ids = rd.ids[:0]
 	segment := enc.cache.segment
@@ -66,17 +59,18 @@ func (rd *Reader) chainCached(p *Prompt, enc *CachedEncoder, blockSize int) (tok
 					at += segment
 					continue
 				}
-				c.pass(place{i, uint32(cut)}, length+cut-start)
+				c.passTo(place{i, uint32(cut)}, length+cut-start)
 				length, start, at = 0, cut, cut+segment
 			}
 			length += int(q.end) - start
 		}
 		if length >= segment {
-			c.pass(place{piece: i + 1}, length)
+			c.passTo(place{piece: i + 1}, length)
 			length = 0
 		}
 	}
 	c.encode(place{piece: p.end})
+	c.fold()
 	return c.tokens
 }
 
@@ -97,33 +91,14 @@ func (rd *Reader) cut(p *piece, start, at int, rule CutRule) (cut int) {
 	return start + cut
 }
 
-// pass goes on to the end of a segment, by the cache if it knows the segment.
-func (c *chaining) pass(to place, length int) {
-	rd, cache := c.rd, c.enc.cache
+// passTo goes on to the end of a segment.
+func (c *chaining) passTo(to place, length int) {
 	c.key = c.keyBefore(to)
-	blocks := len(rd.blocks)
-	if c.blockSize > 0 {
-		// So that the cache need not allocate while it holds its lock: a token
-		// rarely has less than a byte.
-		rd.blocks = slices.Grow(rd.blocks, min(length/c.blockSize+1, mostWords))
-		rd.ids = slices.Grow(rd.ids, min(length, c.blockSize, 2*mostWords))
-	}
-	var tokens int
-	var known bool
-	if rd.blocks, rd.ids, tokens, known = cache.take(c.key, rd.blocks, rd.ids); known {
-		c.tokens += tokens
-		if len(rd.blocks) > blocks {
-			c.last = rd.blocks[len(rd.blocks)-1]
-		}
-		c.at = to
-		return
-	}
-	ids, before := len(rd.ids), c.tokens
-	c.encode(to)
-	if len(rd.blocks) > blocks || c.blockSize < 1 {
-		ids = 0
-	}
-	cache.put(c.key, c.tokens-before, rd.blocks[blocks:], rd.ids[ids:])
+	c.pass(length, func() bool {
+		c.encode(to)
+		return true
+	})
+	c.at = to
 }
 
 // clip returns the part of a piece between c.at and to.
@@ -160,7 +135,7 @@ func (c *chaining) keyBefore(to place) cacheKey {
 	return k
 }
 
-// encode goes on to a place by encoding what lies before it.
+// encode appends the ids of what lies before a place, and goes on to it.
 func (c *chaining) encode(to place) {
 	rd := c.rd
 	ids := len(rd.ids)
@@ -170,14 +145,4 @@ func (c *chaining) encode(to place) {
 	}
 	c.at = to
 	c.tokens += len(rd.ids) - ids
-	if c.blockSize < 1 {
-		rd.ids = rd.ids[:0]
-		return
-	}
-	blocks := len(rd.blocks)
-	rd.blocks = appendChain(rd.blocks, rd.ids, c.blockSize, c.last)
-	if whole := len(rd.blocks) - blocks; whole > 0 {
-		c.last = rd.blocks[len(rd.blocks)-1]
-		rd.ids = rd.ids[:copy(rd.ids, rd.ids[whole*c.blockSize:])]
-	}
 }

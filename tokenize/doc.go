@@ -24,5 +24,5 @@
 // tokenizer ([LoadHF]) or an [Estimate]. A [Cache] remembers what was encoded,
 // and [Ratios] learns how far counts are from the engine's. Where the model's own
 // template is known, [Reader.ChainExact] chains the very ids that the engine
-// makes (package chattemplate renders the text).
+// makes (package chattemplate renders the text, and knows what images become).
 package tokenize

@@ -15,28 +15,34 @@ import (
 
 // Exact makes of a request the token ids that the engine itself makes of it: a
 // chat is rendered by the model's own template, and the text encoded by its own
-// tokenizer. It is immutable and safe for concurrent use.
+// tokenizer. In use it is immutable and safe for concurrent use.
 //
-// What an engine does besides is vLLM's way. Source:
-// vllm/entrypoints/openai/{chat_completion,completion}/protocol.py. Of a model
-// whose chats it renders without the template, as it does gpt-oss's, the ids may
-// be others.
+// What an engine does besides is the way of vLLM or of SGLang, by the template's
+// [chattemplate.Form]. Source: vllm/entrypoints/openai/{chat_completion,completion}
+// and vllm/renderers (0.32), sglang/srt/entrypoints/openai (0.5.23). Of a model
+// whose chats an engine renders without the template, as vLLM does gpt-oss's, the
+// ids may be others.
 type Exact struct {
 	tokenizer *HFTokenizer
 	template  *chattemplate.Template
+	images    *imageTokenizer // nil: chats with images are not exact
 	cuts      specialCuts
 	memory    sync.Pool // of *exactMemory
 }
 
 // exactMemory is what rendering a chat needs.
 type exactMemory struct {
-	text    []byte
-	strings []chattemplate.Span
-	starts  []int
+	text, spare []byte
+	apart       int // where text begins that is encoded by itself; 0 for none
+	strings     []chattemplate.Span
+	starts      []int
+	images      []exactImage
+	ids         []uint32
 }
 
 func (m *exactMemory) release(e *Exact) {
-	m.text, m.strings, m.starts = kept(m.text, keptText), kept(m.strings, keptNodes), kept(m.starts, keptNodes)
+	m.text, m.spare, m.ids = kept(m.text, keptText), kept(m.spare, keptText), kept(m.ids, keptIDs)
+	m.strings, m.starts, m.images = kept(m.strings, keptNodes), kept(m.starts, keptNodes), kept(m.images, keptPrompts)
 	e.memory.Put(m)
 }
 
@@ -46,65 +52,87 @@ func NewExact(tokenizer *HFTokenizer, template *chattemplate.Template) *Exact {
 	return &Exact{tokenizer: tokenizer, template: template, cuts: newSpecialCuts(tokenizer)}
 }
 
+// TakeImages makes chats with images exact as well. It must come before the first
+// use of e. The error says that the tokenizer does not go with the processor.
+func (e *Exact) TakeImages(p *chattemplate.ImageProcessor) (err error) {
+	e.images, err = newImageTokenizer(e.tokenizer, p)
+	return err
+}
+
 // tagExact parts chains of the engine's own ids from those of the stable
 // rendering. It is no element of the list of tags, which may grow.
 const tagExact hashTag = 1 << 16
 
 // ChainExact does what [Reader.Chain] does, over the very ids that the engine
-// computes, and reports whether it could. If not, the chains are those of Chain
-// with enc. Chains of the two have different roots and never match.
+// computes, and reports whether it could. Chains of the two have different roots
+// and never match.
 //
-// Exact are chats of the OpenAI API and completions, of text alone. Not exact is
-// what brings a template of its own, holds media, is to be truncated, or what the
-// template refuses, as the engine then answers 400.
+// Exact are chats of the OpenAI API and completions, of text and of images whose
+// size the body tells. Of an image that is only named (no image is fetched) the
+// number of tokens is a guess: that is not exact, but the chain is that of the ids
+// up to the image, and no other way's. Everything else gets the chains of Chain
+// with enc: what brings a template of its own, holds other media, is to be
+// truncated, or what the template refuses, as the engine then answers 400.
+//
+// In the place of an image's tokens are ids made of what identifies it, so that the
+// blocks which it touches, and those behind them, are its own, as in the engines.
 //
 // If enc is a [CachedEncoder] of the tokenizer of e, only what its cache does not
 // know is encoded. Ctx bounds the rendering, as do the template's own bounds.
 func (rd *Reader) ChainExact(ctx context.Context, req *Request, e *Exact, enc Encoder, blockSize int) (exact bool) {
 	cached, _ := enc.(*CachedEncoder)
+	done := false
 	switch {
 	case e == nil:
 	case req.Kind == OpenAIChat:
-		exact = rd.chainExactChat(ctx, req, e, cached, blockSize)
+		exact, done = rd.chainExactChat(ctx, req, e, cached, blockSize)
 	case req.Kind == OpenAICompletions:
-		exact = rd.chainExactCompletions(req, e, cached, blockSize)
+		done = rd.chainExactCompletions(req, e, cached, blockSize)
+		exact = done
 	}
-	if !exact {
+	if !done {
 		rd.Chain(req, enc, blockSize)
 	}
-	return exact
+	return exact && done
 }
 
-// chainExactChat fills the prompt of a chat, or does nothing.
-func (rd *Reader) chainExactChat(ctx context.Context, req *Request, e *Exact, cached *CachedEncoder, blockSize int) bool {
+// chainExactChat fills the prompt of a chat, or is not done.
+func (rd *Reader) chainExactChat(ctx context.Context, req *Request, e *Exact, cached *CachedEncoder, blockSize int) (exact, done bool) {
 	if e.template == nil || len(req.Prompts) != 1 || req.Prompts[0].keepLast > 0 {
-		return false
+		return false, false
 	}
 	memory, _ := e.memory.Get().(*exactMemory)
 	if memory == nil {
 		memory = new(exactMemory)
 	}
 	defer memory.release(e)
-	in, ok := rd.chatInput(req, memory)
+	in, exact, ok := rd.chatInput(req, e, memory)
 	if !ok {
-		return false
+		return false, false
 	}
-	framed, ok := rd.addsSpecialTokens(false)
-	if !ok {
-		return false
+	framed := false
+	if e.template.Form() != chattemplate.SGLang {
+		if framed, ok = rd.addsSpecialTokens(false); !ok {
+			return false, false
+		}
 	}
 	out, err := e.template.Render(ctx, memory.text[:0], in)
 	if err != nil {
-		return false
+		return false, false
 	}
-	memory.text = out.Text
+	memory.text, memory.apart = out.Text, out.Apart
 	if out.Starts != nil {
 		memory.starts = out.Starts
 	}
+	if len(memory.images) > 0 {
+		sure, placed := e.images.placeImages(memory)
+		if !placed {
+			return false, false
+		}
+		exact = exact && sure
+	}
 	rd.blocks = rd.blocks[:0]
-	p := &req.Prompts[0]
-	rd.chainExactText(p, e, cached, out.Text, framed, blockSize)
-	return true
+	return exact, rd.chainExactText(&req.Prompts[0], e, cached, memory, framed, blockSize)
 }
 
 // chainExactCompletions fills the prompts of a completion, or does nothing.
@@ -114,16 +142,21 @@ func (rd *Reader) chainExactCompletions(req *Request, e *Exact, cached *CachedEn
 			return false
 		}
 	}
-	framed, ok := rd.addsSpecialTokens(true)
-	if !ok {
-		return false
+	framed := true
+	if e.template == nil || e.template.Form() != chattemplate.SGLang {
+		var ok bool
+		if framed, ok = rd.addsSpecialTokens(true); !ok {
+			return false
+		}
 	}
 	rd.blocks = rd.blocks[:0]
+	memory := new(exactMemory) // not of the pool, as its text may be the body's
 	for i := range req.Prompts {
 		p := &req.Prompts[i]
 		if p.first < p.end && rd.pieces[p.first].kind == textPiece {
 			q := &rd.pieces[p.first]
-			rd.chainExactText(p, e, cached, rd.plain(rd.scanner.body[q.start:q.end], q.flags), framed, blockSize)
+			memory.text = rd.plain(rd.scanner.body[q.start:q.end], q.flags)
+			rd.chainExactText(p, e, cached, memory, framed, blockSize)
 			continue
 		}
 		// Token ids are taken as they are.
@@ -170,6 +203,10 @@ func (rd *Reader) addsSpecialTokens(byDefault bool) (adds, ok bool) {
 		return byDefault, true
 	}
 	// Or in a value that is not recorded.
+	return readSpecialTokens(body, byDefault)
+}
+
+func readSpecialTokens(body []byte, byDefault bool) (adds, ok bool) {
 	members := struct {
 		Adds *bool `json:"add_special_tokens"`
 	}{&byDefault}

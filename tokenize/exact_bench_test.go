@@ -58,7 +58,7 @@ func BenchmarkExactConversation(b *testing.B) {
 		b.Run(template+"/render_only", func(b *testing.B) {
 			rd := NewReader()
 			req := readExact(b, rd, OpenAIChat, bodies[0])
-			in, _ := rd.chatInput(req, new(exactMemory))
+			in, _, _ := rd.chatInput(req, e, new(exactMemory))
 			var text []byte
 			b.ReportAllocs()
 			best := fastest{b: b}

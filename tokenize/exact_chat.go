@@ -8,16 +8,19 @@ import (
 	"github.com/kvaware/caddy-kvaware/tokenize/chattemplate"
 )
 
-// chatInput gathers what the template is given, in memory where it needs some.
-// It is false for what cannot be exact: a template of the request's own, media.
-func (rd *Reader) chatInput(req *Request, memory *exactMemory) (in chattemplate.Input, ok bool) {
+// chatInput gathers what the template is given, in memory where it needs some. Ok
+// is false for what cannot be rendered as the engine does: a template of the
+// request's own, media that are no known images. Exact is false if the tokens of
+// an image are a guess.
+func (rd *Reader) chatInput(req *Request, e *Exact, memory *exactMemory) (in chattemplate.Input, exact, ok bool) {
 	var f fields
 	rd.collect(0, &f)
-	// Where a medium's placeholder goes, and how many ids it becomes, is the
-	// model's affair.
-	media := req.Images + req.Audio + req.Video + req.Files
-	if !rd.isNull(f[keyChatTemplate]) || media > 0 || !rd.onlyText(f[keyMessages]) {
-		return in, false
+	if !rd.isNull(f[keyChatTemplate]) || !rd.isNull(f[keyInputIDs]) || req.Audio+req.Video+req.Files > 0 {
+		return in, false, false
+	}
+	memory.images, exact, ok = rd.exactImages(memory.images[:0], e, &f)
+	if !ok || len(memory.images) != req.Images {
+		return in, false, false
 	}
 	memory.strings = rd.appendStrings(memory.strings[:0], f[keyMessages])
 	in = chattemplate.Input{
@@ -29,8 +32,11 @@ func (rd *Reader) chatInput(req *Request, memory *exactMemory) (in chattemplate.
 		Strings:              memory.strings,
 		Starts:               memory.starts,
 	}
+	if e.template.Form() == chattemplate.SGLang {
+		return in, exact, rd.sglangMembers(&f, &in)
+	}
 	in.Arguments = rd.templateMembers(&f, &in)
-	return in, true
+	return in, exact, true
 }
 
 func (rd *Reader) spanOrNil(n uint32) []byte {
@@ -54,29 +60,6 @@ func (rd *Reader) appendStrings(dst []chattemplate.Span, messages uint32) []chat
 		}
 	}
 	return dst
-}
-
-// onlyText tells whether all content is text, or a list of parts that are text
-// by their type and name no medium.
-func (rd *Reader) onlyText(messages uint32) bool {
-	nodes := rd.scanner.nodes
-	for m, end := rd.elements(messages); m < end; m = nodes[m].next {
-		for part, end := rd.elements(rd.member(m, keyContent)); part < end; part = nodes[part].next {
-			if nodes[part].kind == stringValue {
-				continue
-			}
-			// With a uuid, another member than the type tells what it is.
-			if !rd.isNull(rd.member(part, keyUUID)) {
-				return false
-			}
-			switch string(rd.stringOf(rd.member(part, keyType))) {
-			case "text", "input_text", "output_text", "refusal", "thinking":
-			default:
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // templateMembers returns chat_template_kwargs with what members of the request
@@ -112,11 +95,57 @@ func (rd *Reader) templateMembers(f *fields, in *chattemplate.Input) []byte {
 	effort := f[keyReasoningEffort]
 	if text := rd.stringOf(effort); text != nil && string(text) != "auto" {
 		thinks := truth(string(text) != "none")
-		add("reasoning_effort", append(append([]byte{'"'}, rd.span(effort)...), '"'))
+		add("reasoning_effort", quoted(rd.span(effort)))
 		if !mentions("enable_thinking") {
 			add("enable_thinking", thinks)
 		}
 	}
+	return withMembers(given, more)
+}
+
+// sglangMembers sets what SGLang takes from members of the request. It has no
+// documents nor a choice of the generation prompt, and an effort that is given as
+// an argument wins. Source: ChatCompletionRequest's validators in SGLang's
+// protocol.py, and _apply_jinja_template.
+func (rd *Reader) sglangMembers(f *fields, in *chattemplate.Input) bool {
+	in.Documents, in.AddGenerationPrompt = nil, true
+	in.ToolChoice = rd.spanOrNil(f[keyToolChoice])
+	if rd.kindOf(f[keyToolChoice]) == stringValue {
+		in.ToolChoice = quoted(in.ToolChoice)
+	}
+	in.Arguments = rd.spanOrNil(f[keyChatTemplateKwargs])
+	// Other ways to say an effort.
+	if rd.kindOf(f[keyReasoning]) == objectValue {
+		return false
+	}
+	effort := f[keyReasoningEffort]
+	if rd.isNull(effort) {
+		return true
+	}
+	if rd.kindOf(effort) != stringValue {
+		return false
+	}
+	thinks := []byte("true")
+	if string(rd.stringOf(effort)) == "none" {
+		thinks = []byte("false")
+	}
+	var more []byte
+	for _, member := range [...]struct {
+		name  string
+		value []byte
+	}{{"reasoning_effort", quoted(rd.span(effort))}, {"thinking", thinks}, {"enable_thinking", thinks}} {
+		if !bytes.Contains(in.Arguments, []byte(`"`+member.name+`"`)) {
+			more = append(append(append(append(more, `,"`...), member.name...), `":`...), member.value...)
+		}
+	}
+	in.Arguments = withMembers(in.Arguments, more)
+	return true
+}
+
+func quoted(raw []byte) []byte { return append(append([]byte{'"'}, raw...), '"') }
+
+// withMembers returns an object with more members, which begin with a comma.
+func withMembers(given, more []byte) []byte {
 	switch {
 	case more == nil:
 		return given

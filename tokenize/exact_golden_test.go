@@ -180,13 +180,13 @@ func checkGoldenChats(t *testing.T, e *Exact, chats []exactChat, want map[string
 		}
 		ok := rd.ChainExact(context.Background(), req, e, e.tokenizer, 4)
 		if !ok {
-			if in, plain := rd.chatInput(req, new(exactMemory)); plain && sum != "refused" {
+			if in, _, plain := rd.chatInput(req, e, new(exactMemory)); plain && sum != "refused" {
 				_, err := e.template.Render(context.Background(), nil, in)
 				t.Errorf("%s is not exact: %v", chat.name, err)
 			}
 			continue
 		}
-		in, _ := rd.chatInput(req, new(exactMemory))
+		in, _, _ := rd.chatInput(req, e, new(exactMemory))
 		out, err := e.template.Render(context.Background(), nil, in)
 		if err != nil {
 			t.Fatal(err)

@@ -67,7 +67,7 @@ func TestMembersOfTheRequestReachTheTemplateAsInVLLM(t *testing.T) {
 			t.Errorf("%s is not exact", body)
 			continue
 		}
-		in, _ := rd.chatInput(&rd.req, new(exactMemory))
+		in, _, _ := rd.chatInput(&rd.req, e, new(exactMemory))
 		out, err := e.template.Render(context.Background(), nil, in)
 		if got := strings.Join(strings.Fields(string(out.Text)), " "); err != nil || got != strings.Join(strings.Fields(c.want), " ") {
 			t.Errorf("%s renders %q, want %q (%v)", body, out.Text, c.want, err)
@@ -131,6 +131,45 @@ func TestACancelledRenderingLeavesTheStableChain(t *testing.T) {
 	}
 	if req.Prompts[0].Tokens == 0 {
 		t.Error("no tokens")
+	}
+}
+
+// A warm conversation in a built-in renderer's format costs no memory.
+func TestAWarmExactChainAllocatesNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("pools drop what they hold at random")
+	}
+	vision := newVisionExact(t)
+	for name, c := range map[string]struct {
+		e    *Exact
+		body []byte
+	}{
+		"text": {newTestExact(t, "chatml", "qwen3"), marshal(t, map[string]any{
+			"model": "m", "tools": []any{map[string]any{"type": "function", "function": map[string]any{"name": "f"}}},
+			"messages": []any{
+				message("system", "Be brief."), message("user", strings.Repeat("A \"lantern\"\n at sea. ", 2000)),
+				map[string]any{"role": "assistant", "tool_calls": []any{map[string]any{
+					"id": "1", "type": "function", "function": map[string]any{"name": "f", "arguments": `{"a":[1,"\n"]}`},
+				}}},
+				map[string]any{"role": "tool", "content": []any{map[string]any{"type": "text", "text": "x"}}}, message("user", "é"),
+			},
+		})},
+		"completion": {vision, marshal(t, map[string]any{"prompt": strings.Repeat("A lantern at sea. ", 2000)})},
+	} {
+		kind := OpenAIChat
+		if name == "completion" {
+			kind = OpenAICompletions
+		}
+		rd, cached := NewReader(), NewCache(1<<20).Encoder(c.e.tokenizer)
+		allocations := testing.AllocsPerRun(50, func() {
+			req, err := rd.Read(kind, "", c.body)
+			if err != nil || !rd.ChainExact(context.Background(), req, c.e, cached, 16) {
+				t.Fatal("not exact")
+			}
+		})
+		if allocations > 0 {
+			t.Errorf("%s: %v allocations", name, allocations)
+		}
 	}
 }
 

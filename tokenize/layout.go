@@ -148,21 +148,25 @@ func framing(e *Exact, framed bool) (before, after []uint32) {
 	return e.tokenizer.Frame()
 }
 
-// layoutChat appends the ids of a chat as its template renders it.
+// layoutChat appends the ids of a chat as its template renders it. Chats with images
+// are laid out in the stable way.
 func (rd *Reader) layoutChat(ctx context.Context, req *Request, e *Exact) (messages []Message, ok bool) {
 	if e.template == nil || len(req.Prompts) != 1 || req.Prompts[0].keepLast > 0 {
 		return nil, false
 	}
-	in, ok := rd.chatInput(req, new(exactMemory))
-	if !ok {
+	memory := new(exactMemory)
+	in, _, ok := rd.chatInput(req, e, memory)
+	if !ok || len(memory.images) > 0 {
 		return nil, false
 	}
-	framed, ok := rd.addsSpecialTokens(false)
-	if !ok {
-		return nil, false
+	framed := false
+	if e.template.Form() != chattemplate.SGLang {
+		if framed, ok = rd.addsSpecialTokens(false); !ok {
+			return nil, false
+		}
 	}
 	out, err := e.template.Render(ctx, nil, in)
-	if err != nil {
+	if err != nil || out.Apart > 0 {
 		return nil, false
 	}
 	before, after := framing(e, framed)

@@ -170,7 +170,7 @@ func TestAMessageOfAnExactPromptBeginsWhereItsTextDoes(t *testing.T) {
 				continue
 			}
 			l := layouts(t, rd, req, e, e.tokenizer)[0]
-			in, _ := rd.chatInput(req, new(exactMemory))
+			in, _, _ := rd.chatInput(req, e, new(exactMemory))
 			out, err := e.template.Render(context.Background(), nil, in)
 			if err != nil {
 				t.Fatal(err)

@@ -13,10 +13,10 @@ import (
 type ImageProcessor struct {
 	// Placeholder is what the template writes for an image.
 	Placeholder string
-	// Text is what the engine puts in its place, with one Token in it.
+	// Text is what the engine puts in its place, with one Mark in it.
 	Text string
-	// Token becomes as many of itself as the image has tokens.
-	Token string
+	// Mark is a token that becomes as many of itself as the image has tokens.
+	Mark string
 
 	fixed       int     // tokens, whatever the size; 0: by the size
 	factor      float64 // side of the square that is a token, in pixels
@@ -66,7 +66,7 @@ func LoadImageProcessor(config []byte) (*ImageProcessor, error) {
 }
 
 func qwenImages(c Value) (*ImageProcessor, error) {
-	p := &ImageProcessor{Placeholder: "<|image_pad|>", Text: "<|image_pad|>", Token: "<|image_pad|>"}
+	p := &ImageProcessor{Placeholder: "<|image_pad|>", Text: "<|image_pad|>", Mark: "<|image_pad|>"}
 	size := c.Get("size")
 	ok := true
 	// The older members win over size, as in transformers. There are no defaults:
@@ -107,7 +107,7 @@ func gemmaImages(c Value) (*ImageProcessor, error) {
 	return &ImageProcessor{
 		Placeholder: "<start_of_image>",
 		Text:        "\n\n<start_of_image><image_soft_token><end_of_image>\n\n",
-		Token:       "<image_soft_token>",
+		Mark:        "<image_soft_token>",
 		fixed:       int(n),
 	}, nil
 }

@@ -50,7 +50,7 @@ func TestImageTokensAreThoseOfTheModelsProcessors(t *testing.T) {
 	} {
 		for p, want := range map[*ImageProcessor]int{older: c.qwen2, newer: c.qwen3, gemma: 256} {
 			if got, exact := p.Tokens(c.width, c.height); got != want || !exact {
-				t.Errorf("%s, %d by %d: %d (exact: %v), want %d", p.Token, c.width, c.height, got, exact, want)
+				t.Errorf("%s, %d by %d: %d (exact: %v), want %d", p.Mark, c.width, c.height, got, exact, want)
 			}
 		}
 	}

@@ -335,8 +335,8 @@ func (a *arena) known(v *Value, names ...string) Value {
 	return out
 }
 
-// tools gives tools as pydantic dumps them: members it knows first, in its
-// order, missing ones as null.
+// tools gives tools as pydantic dumps them: the members that it knows, in its order,
+// a missing description or parameters as null.
 func (a vllm) tools(tools Value) (Value, error) {
 	if tools.kind != List {
 		return tools, nil
@@ -349,33 +349,30 @@ func (a vllm) tools(tools Value) (Value, error) {
 		if function.kind != Dict || function.Get("name").kind != String {
 			return Value{}, fail(ReasonShape, "a tool without a function")
 		}
-		f := a.reordered(&function, "name", "description", "parameters")
-		t := a.reordered(tool, "type", "function")
-		if t.items[0].kind != String {
-			t.items[0] = Text("function")
+		if !tool.Get("defer_loading").absent() || !function.Get("defer_loading").absent() {
+			return Value{}, fail(ReasonUnsupported, "a tool that is loaded later")
 		}
-		t.items[1] = f
-		a.openItems = append(a.openItems, t)
+		keys := [...]string{"name", "description", "parameters", "strict"}
+		items := [...]Value{
+			function.Get("name"), orNull(function.Get("description")), orNull(function.Get("parameters")), function.Get("strict"),
+		}
+		n := len(keys)
+		if items[n-1].absent() {
+			n--
+		}
+		kind := tool.Get("type")
+		if kind.kind != String {
+			kind = Text("function")
+		}
+		a.openItems = append(a.openItems, a.dict([]string{"type", "function"}, []Value{kind, a.dict(keys[:n], items[:n])}))
 	}
 	return a.list(a.openItems[first:]), nil
 }
 
-// reordered returns a dict with some members first, null where it has none.
-func (a *arena) reordered(v *Value, first ...string) Value {
-	items, keys := len(a.openItems), len(a.openKeys)
-	for _, key := range first {
-		item := v.Get(key)
-		if item.kind == Undefined {
-			item.kind = Null
-		}
-		a.openKeys, a.openItems = append(a.openKeys, key), append(a.openItems, item)
+// orNull returns null for what is undefined.
+func orNull(v Value) Value {
+	if v.kind == Undefined {
+		v.kind = Null
 	}
-	for i, key := range v.keys {
-		if !slices.Contains(first, key) {
-			a.openKeys, a.openItems = append(a.openKeys, key), append(a.openItems, v.items[i])
-		}
-	}
-	out := a.dict(a.openKeys[keys:], a.openItems[items:])
-	a.openItems, a.openKeys = a.openItems[:items], a.openKeys[:keys]
-	return out
+	return v
 }

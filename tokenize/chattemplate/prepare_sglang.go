@@ -180,13 +180,6 @@ func (a sglang) calls(calls *Value, parse bool) (Value, error) {
 	return a.list(a.openItems[first:]), nil
 }
 
-func orNull(v Value) Value {
-	if v.kind == Undefined {
-		v.kind = Null
-	}
-	return v
-}
-
 // toolMembers are those of a tool's function, in the order in which missing ones
 // are put behind the others.
 var toolMembers = []string{"description", "name", "parameters", "strict", "defer_loading"}

@@ -110,8 +110,8 @@ func (t *Template) Render(ctx context.Context, dst []byte, in Input) (Output, er
 	if t.tools.program != nil && c.tools.kind != Null {
 		s = &t.tools
 	}
-	apart := ""
-	if open, apart, err = t.prepare(memory, s, &in, open); err != nil {
+	open, apart, err := t.prepare(memory, s, &in, open)
+	if err != nil {
 		return Output{}, err
 	}
 	final := ""
