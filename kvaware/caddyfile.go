@@ -21,6 +21,7 @@ import (
 //		tokenizer    auto | tiktoken <encoding> | estimate
 //		tokenizer    hf <tokenizer.json> {
 //			chat_template <tokenizer_config.json or .jinja file>
+//			engine        vllm | sglang
 //		}
 //		tokenizer    remote <base URLs of engines...> {
 //			api            render | tokenize
@@ -115,9 +116,23 @@ func (p *Policy) readTokenizer(d *caddyfile.Dispenser, name string) error {
 	}
 	switch t.Kind {
 	case tokenizerHF:
-		return kvcaddyfile.Tail(kvcaddyfile.Option{Name: "chat_template", Read: kvcaddyfile.String(&t.ChatTemplate)})(d, name)
+		return kvcaddyfile.Tail(
+			kvcaddyfile.Option{Name: "chat_template", Read: kvcaddyfile.String(&t.ChatTemplate)},
+			kvcaddyfile.Option{Name: "engine", Read: t.readEngine},
+		)(d, name)
 	case tokenizerRemote:
 		return t.Remote.readBlock(d, name)
+	}
+	return nil
+}
+
+// readEngine reads `engine vllm` or `engine sglang`.
+func (t *Tokenizer) readEngine(d *caddyfile.Dispenser, name string) error {
+	if err := kvcaddyfile.String(&t.Engine)(d, name); err != nil {
+		return err
+	}
+	if _, known := chatForms[t.Engine]; !known && !strings.Contains(t.Engine, "{") {
+		return d.Errf("%s: no engine %q: expecting vllm or sglang", name, t.Engine)
 	}
 	return nil
 }

@@ -37,7 +37,8 @@
 // beside the requests; o200k_base stands in until one is there. What was encoded
 // is remembered in the pool's token cache, as hashes and ids without text. With a
 // chat template, chats and completions of the OpenAI API become the engine's own
-// tokens; all else is rendered in a stable way of our own.
+// tokens, images included if the model's image processor and their size are known;
+// all else is rendered in a stable way of our own.
 //
 // With `remote` an engine is asked for the ids of each such prompt (package
 // remote), once: its chain is kept in the token cache, by a hash of the question.

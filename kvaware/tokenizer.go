@@ -51,15 +51,26 @@ type Tokenizer struct {
 	// chat_template.jinja beside it goes first), or a .jinja file, whose special
 	// tokens come from the tokenizer_config.json beside it: without that file they
 	// are empty, and what counts as exact is not. With a template, chats and
-	// completions of the OpenAI API become the very tokens that vLLM makes of
-	// them; without, or where it cannot serve (images, other APIs, a rendering of
-	// more than 50 ms), prompts are rendered in a stable way of our own. It is read
-	// when the configuration is loaded. Only for `hf`. Default: none.
+	// completions of the OpenAI API become the very tokens that the engine makes of
+	// them; without, or where it cannot serve (sound and films, other APIs, a
+	// rendering of more than 50 ms), prompts are rendered in a stable way of our
+	// own. Images count exactly if their size is in the request and beside the
+	// template is a preprocessor_config.json of Qwen2-VL, Qwen2.5-VL, Qwen3-VL or
+	// Gemma 3. All is read when the configuration is loaded. Only for `hf`.
+	// Default: none.
 	ChatTemplate string `json:"chat_template,omitempty"`
+
+	// The engine whose tokens `chat_template` is to give: `vllm` or `sglang`, which
+	// make different ones of chats with tools, with content in parts, or with an
+	// answer at the end. Only with `chat_template`. Default: `vllm`.
+	Engine string `json:"engine,omitempty"`
 
 	// Which engines to ask, and how. Only for `remote`.
 	Remote *RemoteTokenizer `json:"remote,omitempty"`
 }
+
+// chatForms are the engines whose form of chats is known.
+var chatForms = map[string]chattemplate.Form{"": chattemplate.VLLM, "vllm": chattemplate.VLLM, "sglang": chattemplate.SGLang}
 
 // The kinds of tokenizers.
 const (
@@ -90,7 +101,7 @@ type tokens struct {
 
 // provision fills in defaults and loads what is named.
 func (t *Tokenizer) provision(repl *caddy.Replacer) (*tokens, error) {
-	for option, value := range map[string]*string{"kind": &t.Kind, "encoding": &t.Encoding, "file": &t.File, "chat_template": &t.ChatTemplate} {
+	for option, value := range map[string]*string{"kind": &t.Kind, "encoding": &t.Encoding, "file": &t.File, "chat_template": &t.ChatTemplate, "engine": &t.Engine} {
 		if err := replaceKnown(repl, option, value); err != nil {
 			return nil, err
 		}
@@ -119,6 +130,13 @@ func (t *Tokenizer) provision(repl *caddy.Replacer) (*tokens, error) {
 	if t.Remote != nil && t.Kind != tokenizerRemote {
 		return nil, fmt.Errorf("remote belongs to kind %s, and the kind is %s", tokenizerRemote, t.Kind)
 	}
+	form, known := chatForms[t.Engine]
+	switch {
+	case !known:
+		return nil, fmt.Errorf("unknown engine %q: expecting vllm or sglang", t.Engine)
+	case t.Engine != "" && t.ChatTemplate == "":
+		return nil, fmt.Errorf("engine %q belongs to a chat_template, and there is none", t.Engine)
+	}
 	switch t.Kind {
 	case tokenizerRemote:
 		return t.Remote.provision(repl)
@@ -140,12 +158,13 @@ func (t *Tokenizer) provision(repl *caddy.Replacer) (*tokens, error) {
 		}
 		made := &tokens{described: tokenizerHF + " " + t.File, fixed: tokenizer}
 		if t.ChatTemplate != "" {
-			template, err := loadTemplate(t.ChatTemplate)
-			if err != nil {
+			if made.exact, err = loadExact(tokenizer, t.ChatTemplate, form); err != nil {
 				return nil, fmt.Errorf("chat_template %s: %w: name the model's tokenizer_config.json or .jinja file", t.ChatTemplate, err)
 			}
 			made.described += " with " + t.ChatTemplate
-			made.exact = tokenize.NewExact(tokenizer, template)
+			if form == chattemplate.SGLang {
+				made.described += " for " + t.Engine
+			}
 		}
 		return made, nil
 	case tokenizerEstimate:
@@ -159,9 +178,29 @@ func (t *Tokenizer) provision(repl *caddy.Replacer) (*tokens, error) {
 // request is rendered in our own way.
 const renderTime = 50 * time.Millisecond
 
+// loadExact reads a chat template, and the image processor beside it if there is
+// one that is known and goes with the tokenizer: without, images are not exact.
+func loadExact(tokenizer *tokenize.HFTokenizer, path string, form chattemplate.Form) (*tokenize.Exact, error) {
+	template, err := loadTemplate(path, form)
+	if err != nil {
+		return nil, err
+	}
+	exact := tokenize.NewExact(tokenizer, template)
+	for _, name := range [...]string{"preprocessor_config.json", "processor_config.json"} {
+		config, err := os.ReadFile(filepath.Join(filepath.Dir(path), name)) //nolint:gosec // beside the file that the operator names
+		if err != nil {
+			continue
+		}
+		if images, err := chattemplate.LoadImageProcessor(config); err == nil && exact.TakeImages(images) == nil {
+			break
+		}
+	}
+	return exact, nil
+}
+
 // loadTemplate reads a chat template: a tokenizer_config.json, or a .jinja file
 // with the tokenizer_config.json beside it for the special tokens.
-func loadTemplate(path string) (*chattemplate.Template, error) {
+func loadTemplate(path string, form chattemplate.Form) (*chattemplate.Template, error) {
 	file, err := os.ReadFile(path) //nolint:gosec // the operator names the file
 	if err != nil {
 		return nil, err
@@ -182,7 +221,7 @@ func loadTemplate(path string) (*chattemplate.Template, error) {
 	default:
 		text = string(other)
 	}
-	return chattemplate.Load(config, text, chattemplate.Options{MaxTime: renderTime})
+	return chattemplate.Load(config, text, chattemplate.Options{Form: form, MaxTime: renderTime})
 }
 
 // encoder gives what the text of a request for that model and with those keys is

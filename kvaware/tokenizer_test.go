@@ -3,6 +3,7 @@
 package kvaware
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -94,6 +95,62 @@ func TestWithTheModelsOwnTemplateCountsAreTheEnginesOwn(t *testing.T) {
 	wantIdle(t)
 }
 
+// The image processor is found beside the template, and the engine says what a last
+// answer becomes.
+func TestATemplateIsReadForItsEngineAndWithTheImageProcessorBesideIt(t *testing.T) {
+	directory := t.TempDir()
+	template := filepath.Join(directory, "chat_template.jinja")
+	for name, from := range map[string]string{
+		"chat_template.jinja": "../testdata/templates/texts/Qwen3-VL-30B-A3B-Instruct-Q8_0.jinja",
+		"tokenizer.json":      "../testdata/exact/vision.json",
+	} {
+		content, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(directory, name), content, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	exact := func(engine, processor, body string) (tokens int, exact bool) {
+		if processor != "" {
+			if err := os.WriteFile(filepath.Join(directory, "preprocessor_config.json"), []byte(processor), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		tk := Tokenizer{File: filepath.Join(directory, "tokenizer.json"), ChatTemplate: template, Engine: engine}
+		made, err := tk.provision(caddy.NewReplacer())
+		if err != nil {
+			t.Fatal(err)
+		}
+		rd := tokenize.NewReader()
+		req, err := rd.Read(tokenize.OpenAIChat, "", []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		exact = rd.ChainExact(context.Background(), req, made.exact, made.fixed, 16)
+		return req.Prompts[0].Tokens, exact
+	}
+	// A PNG of 280 by 280 pixels by its header, which is 100 tokens.
+	image := `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAARgAAAEY"}}]}]}`
+	processor := `{"image_processor_type":"Qwen2VLImageProcessor","patch_size":14,"merge_size":2,"min_pixels":3136,"max_pixels":12845056}`
+	if _, ok := exact("", "", image); ok {
+		t.Error("an image is exact without an image processor")
+	}
+	if _, ok := exact("", `{"image_processor_type":"another"}`, image); ok {
+		t.Error("an image is exact with an unknown image processor")
+	}
+	if n, ok := exact("vllm", processor, image); !ok || n < 100 || n > 130 {
+		t.Errorf("%d tokens of an image of 100, exact: %t", n, ok)
+	}
+	answered := `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}`
+	of, ok := exact("vllm", "", answered)
+	said, ok2 := exact("sglang", "", answered)
+	if !ok || !ok2 || of == said {
+		t.Errorf("%d tokens for vLLM, %d for SGLang", of, said)
+	}
+}
+
 func TestCountsAreCorrectedByWhatResponsesReport(t *testing.T) {
 	// The engine counts half as many tokens again as any encoding of ours.
 	counted := make(chan int, 1)
@@ -148,14 +205,16 @@ func TestAutoTakesAnotherEncodingWithoutMakingARequestWaitForIt(t *testing.T) {
 
 func TestTokenizersThatMakeNoSenseAreRefusedWithTheRemedy(t *testing.T) {
 	for want, tk := range map[string]Tokenizer{
-		"unknown kind":             {Kind: "magic"},
-		"belongs to kind tiktoken": {Kind: "estimate", Encoding: "o200k_base"},
-		"belongs to kind hf":       {Kind: "auto", File: "x.json"},
-		"needs the path":           {Kind: "hf"},
-		"known are":                {Kind: "tiktoken", Encoding: "o300k_base"},
-		"nowhere.json":             {File: "nowhere.json"},
-		"chat_template \"c\"":      {Kind: "auto", ChatTemplate: "c"},
-		"nowhere.jinja":            {File: "../testdata/exact/chatml.json", ChatTemplate: "nowhere.jinja"},
+		"unknown kind":              {Kind: "magic"},
+		"belongs to kind tiktoken":  {Kind: "estimate", Encoding: "o200k_base"},
+		"belongs to kind hf":        {Kind: "auto", File: "x.json"},
+		"needs the path":            {Kind: "hf"},
+		"known are":                 {Kind: "tiktoken", Encoding: "o300k_base"},
+		"nowhere.json":              {File: "nowhere.json"},
+		"chat_template \"c\"":       {Kind: "auto", ChatTemplate: "c"},
+		"expecting vllm or sglang":  {File: "x.json", ChatTemplate: "c", Engine: "tgi"},
+		"belongs to a chat_templat": {File: "x.json", Engine: "vllm"},
+		"nowhere.jinja":             {File: "../testdata/exact/chatml.json", ChatTemplate: "nowhere.jinja"},
 	} {
 		if _, err := tk.provision(caddy.NewReplacer()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: got %v, want an error with %q", tk, err, want)
