@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,6 +48,22 @@ func Secret(dst *string, least int) Reader {
 			return d.Errf("%s takes %s, and no block", name, want)
 		case len(value) < least && !strings.Contains(value, "{"):
 			return d.Errf("%s: %d bytes are too few: expecting %s", name, len(value), want)
+		}
+		*dst = value
+		return nil
+	}
+}
+
+// OneOf reads one argument that is among the given ones.
+func OneOf(dst *string, values ...string) Reader {
+	want := strings.Join(values, " or ")
+	return func(d *caddyfile.Dispenser, name string) error {
+		value, err := argument(d, name, want)
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(values, value) {
+			return bad(d, name, value, want)
 		}
 		*dst = value
 		return nil

@@ -260,7 +260,7 @@ func (v *poolView) weights() choose.Weights {
 	if v.explainer == nil {
 		return choose.Weights{Prefill: 1, Decode: 1}
 	}
-	return v.explainer.weights
+	return v.explainer.objective.Weights
 }
 
 // poolsAsked gives the pool that a query names, or all by name if it names none.

@@ -146,8 +146,8 @@ func unreadable(err error) error {
 
 // promptTokens counts the tokens of all prompts, as corrected.
 func (rt *routing) promptTokens() (sum int64) {
-	for i := range rt.demand.Prompts {
-		sum += int64(rt.demand.Prompts[i].Tokens)
+	for i := range rt.request.Demand.Prompts {
+		sum += int64(rt.request.Demand.Prompts[i].Tokens)
 	}
 	return sum
 }

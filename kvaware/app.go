@@ -113,8 +113,9 @@ func (a *App) Start() error {
 		}
 		use.applied = &poolConfig{params: use.params, keys: keys, dials: use.listed, explainer: use.first}
 		use.first.pool.configure(use.applied)
-		a.logger.Info("routing by token load",
+		a.logger.Info("routing by load and KV cache",
 			zap.String("pool", name),
+			zap.String("objective", use.first.Objective),
 			zap.Int("handlers", use.handlers),
 			zap.String("tokenizer", use.params.tokenizer),
 			zap.Int("block_size", use.params.blockSize),

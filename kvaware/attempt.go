@@ -16,41 +16,26 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/ledger"
-	"github.com/kvaware/caddy-kvaware/kvaware/internal/prefix"
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/route"
 )
 
-// attempt is one request on its way at one upstream: its charge in the ledger
-// and its hold on the index. Whoever comes first ends it: the end of the body,
-// its closing, a failed round trip, the headers of an answer that is no
-// success, the next attempt, or the request's end. Everything of it but finish
-// runs on the request's goroutine.
+// attempt is one request on its way at one upstream. Whoever comes first ends
+// it: the end of the body, its closing, a failed round trip, the headers of an
+// answer that is no success, the next attempt, or the request's end. Everything of
+// it but finish runs on the request's goroutine.
 type attempt struct {
-	routing  *routing
-	upstream *upstream
-	ticket   ledger.Ticket
+	routing   *routing
+	upstream  *upstream
+	placement route.Placement // its charge in the ledger and its hold on the index
 
-	reason                     string
-	promptTokens, cachedTokens int
-	load                       float64       // of the upstream with this request, when it was chosen
-	sent                       time.Duration // when it was charged, on the ledger's clock
-
-	prompts     []pinnedPrompt
-	promptSpace [1]pinnedPrompt
-	sequences   []sequence
-	seqSpace    [1]sequence
+	reason    string
+	sequences []sequence
+	seqSpace  [1]sequence
 
 	engineStarted bool // the first token was seen, visible or not
 	outputSeen    bool // the first visible one was
 
 	answered atomic.Bool // with a success
-	ended    atomic.Bool
-}
-
-// pinnedPrompt is a prompt of a running request in the index.
-type pinnedPrompt struct {
-	path    prefix.Path
-	started atomic.Bool // its first token was seen, so it is really cached
-	blocks  int         // room that its output takes
 }
 
 // sequence is one answer being generated.
@@ -61,22 +46,11 @@ type sequence struct {
 
 // finish ends the attempt once. Safe from any goroutine.
 func (a *attempt) finish(outcome ledger.Outcome) {
-	if !a.ended.CompareAndSwap(false, true) {
+	if !a.placement.Release(outcome, outcome == ledger.Completed && a.answered.Load()) {
 		return
 	}
-	pool := a.routing.policy.pool
-	a.ticket.Release(outcome, pool.ledger.Now())
-	served := outcome == ledger.Completed && a.answered.Load()
-	for i := range a.prompts {
-		p := &a.prompts[i]
-		if served || p.started.Load() {
-			pool.index.Done(&p.path)
-		} else {
-			pool.index.Abort(&p.path)
-		}
-	}
 	a.upstream.labels.ended(outcome)
-	pool.free()
+	a.routing.policy.pool.free()
 }
 
 // failed ends the current attempt because the round trip did.
@@ -182,7 +156,7 @@ func (rt *routing) answered(req *http.Request, res *http.Response) {
 // tellClient sets the response headers that show the decision.
 func (a *attempt) tellClient(h http.Header) {
 	h.Set("X-KV-Aware-Upstream", a.upstream.address)
-	h.Set("X-KV-Aware-Prompt-Tokens", strconv.Itoa(a.promptTokens))
-	h.Set("X-KV-Aware-Cached-Tokens", strconv.Itoa(a.cachedTokens))
-	h.Set("X-KV-Aware-Load", strconv.FormatInt(int64(a.load), 10))
+	h.Set("X-KV-Aware-Prompt-Tokens", strconv.Itoa(a.placement.PromptTokens))
+	h.Set("X-KV-Aware-Cached-Tokens", strconv.Itoa(a.placement.CachedTokens))
+	h.Set("X-KV-Aware-Load", strconv.FormatInt(int64(a.placement.Load), 10))
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/choose"
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/ledger"
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/proxytest"
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/route"
 )
 
 // benchPolicy is a policy outside of any Caddy, over n upstreams.
@@ -32,8 +33,8 @@ func benchPolicy(b *testing.B, n int) (*Policy, reverseproxy.UpstreamPool) {
 	params := poolParams{tokenizer: tokens.described, blockSize: DefaultBlockSize, cacheTokens: DefaultCacheTokens, maxBuffered: DefaultMaxBuffered, tokenCache: DefaultTokenCache}
 	p := &Policy{
 		MaxBody: DefaultMaxBody, BlockSize: DefaultBlockSize,
-		weights: choose.Weights{Prefill: 1, Decode: 1},
-		tokens:  tokens, params: params, logger: zap.NewNop(),
+		objective: route.Objective{Weights: choose.Weights{Prefill: 1, Decode: 1}},
+		tokens:    tokens, params: params, logger: zap.NewNop(),
 		pool:  newPool("bench", params, time.Now),
 		proxy: new(reverseproxy.Handler),
 	}
@@ -102,11 +103,11 @@ func BenchmarkChoose(b *testing.B) {
 					for j := len(chain) / 2; j < len(chain); j++ {
 						chain[j] = uint64(i)<<32 | uint64(j)
 					}
-					rt := &routing{policy: p, reuses: true, keeps: true, namespace: 1, stop: func() bool { return true }}
-					rt.chains = append(rt.chainSpace[:0], chain)
+					rt := &routing{policy: p, request: route.Request{BlockSize: DefaultBlockSize, Reuses: true, Keeps: true, Namespace: 1}, stop: func() bool { return true }}
+					rt.request.Chains = append(rt.chainSpace[:0], chain)
 					rt.prompt[0].Tokens = tokens
-					rt.counted, rt.ratio = []int{tokens}, 1
-					rt.demand = ledger.Demand{Prompts: rt.prompt[:], Choices: 1, Expected: -1, Stream: true}
+					rt.request.Counted, rt.request.Ratio = []int{tokens}, 1
+					rt.request.Demand = ledger.Demand{Prompts: rt.prompt[:], Choices: 1, Expected: -1, Stream: true}
 					if rt.choose(pool, r, nil, repl) == nil {
 						b.Fatal("nothing chosen")
 					}

@@ -43,6 +43,7 @@ import (
 //		max_buffered <size>
 //
 //		# the decision
+//		objective    token_load | latency
 //		weights {
 //			prefill <weight>
 //			decode  <weight>
@@ -68,6 +69,7 @@ func (p *Policy) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		kvcaddyfile.Option{Name: "inject_salt", Read: kvcaddyfile.Flag(&p.InjectSalt)},
 		kvcaddyfile.Option{Name: "max_body", Read: kvcaddyfile.Size(&p.MaxBody, 1, maxBodyLimit)},
 		kvcaddyfile.Option{Name: "max_buffered", Read: kvcaddyfile.Size(&p.MaxBuffered, 1, maxMemory)},
+		kvcaddyfile.Option{Name: "objective", Read: kvcaddyfile.OneOf(&p.Objective, objectives...)},
 		kvcaddyfile.Option{Name: "weights", Read: kvcaddyfile.Sub(
 			kvcaddyfile.Option{Name: "prefill", Read: kvcaddyfile.Float(&p.Weights.Prefill, 0, maxWeight)},
 			kvcaddyfile.Option{Name: "decode", Read: kvcaddyfile.Float(&p.Weights.Decode, 0, maxWeight)},

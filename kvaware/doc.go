@@ -19,6 +19,10 @@
 // 0 where the engine computes everything (embeddings, prompt_logprobs, echo
 // with logprobs).
 //
+// With objective latency, the upstream is the one of the least product of
+// estimates in seconds that package choose documents; package route says where
+// they come from. All that follows holds for both.
+//
 // A request without a prompt (a GET, a body that is not understood) goes to the
 // fewest running sequences, or where the configured fallback policy says, unless
 // that upstream is full or was tried by this request while another is free. If it
@@ -65,7 +69,7 @@
 // # When tokens are charged and released
 //
 // Matching, choosing, charging and pinning the prompt in the index are one step
-// under the ledger's lock, before the upstream is dialled. The first token of
+// under the ledger's lock (package route), before the upstream is dialled. The first token of
 // the response moves the charge from P to D, each further one grows D, and what
 // comes first of these releases everything, once:
 //

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/choose"
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/route"
 	"github.com/kvaware/caddy-kvaware/tokenize"
 )
 
@@ -33,7 +34,9 @@ type explanation struct {
 	// Whether an engine may take anything of it from its KV cache.
 	ReusesCache bool `json:"reuses_cache"`
 
-	Weights struct {
+	// What was made least: token_load or latency.
+	Objective string   `json:"objective"`
+	Weights   struct { // of the token load
 		Prefill float64 `json:"prefill"`
 		Decode  float64 `json:"decode"`
 		Request float64 `json:"request"`
@@ -49,7 +52,8 @@ type explanation struct {
 //
 //	prefill · (prefill_tokens + uncached_tokens) + decode · decode_tokens + request · sequences
 //
-// and cost, which decides, is load and failure_penalty.
+// and cost, which decides, is load and failure_penalty, or with objective latency
+// the product of its terms.
 type explainedUpstream struct {
 	Address        string  `json:"address"`
 	Chosen         bool    `json:"chosen"`
@@ -61,6 +65,19 @@ type explainedUpstream struct {
 	Load           float64 `json:"load"`
 	FailurePenalty float64 `json:"failure_penalty"`
 	Cost           float64 `json:"cost"`
+
+	// The terms of objective latency, whose cost is
+	//
+	//	(queue + 2·own + 0.03 s + wait + 1.5·eviction) · √sequences · (kv_use + 0.02)^0.4 · √step
+	//
+	// the request's own sequences included; recent failures add to the queue and
+	// to the sequences. They are left out with another objective.
+	Own      *float64 `json:"own_seconds,omitempty"`      // prefill of what it would compute of this request
+	Queue    *float64 `json:"queue_seconds,omitempty"`    // prefill that waits there
+	Wait     *float64 `json:"wait_seconds,omitempty"`     // likely wait for KV memory
+	Eviction *float64 `json:"eviction_seconds,omitempty"` // prefill that others would lose
+	Step     *float64 `json:"step_seconds,omitempty"`     // a decode step with this request
+	KVUse    *float64 `json:"kv_use,omitempty"`           // share of the KV cache that running requests would hold
 }
 
 // explain answers POST /kv_aware/explain[?pool=][&path=][&tenant=][&limit=] with what
@@ -89,11 +106,11 @@ func explain(_ http.ResponseWriter, r *http.Request) (any, error) {
 
 func (e *explanation) describe(rt *routing, req *tokenize.Request) {
 	e.API = req.Kind.String()
-	e.Tokenizer, e.TokenRatio, e.Exact = rt.tokenizer(req.Model), rt.ratio, rt.exact
+	e.Tokenizer, e.TokenRatio, e.Exact = rt.tokenizer(req.Model), rt.request.Ratio, rt.exact
 	e.PromptTokens = rt.promptTokens()
 	e.Prompts = len(req.Prompts)
 	e.Sequences = req.Sequences()
-	e.ReusesCache = rt.reuses
+	e.ReusesCache = rt.request.Reuses
 	for i := range req.Prompts {
 		e.Blocks += len(req.Prompts[i].Blocks)
 	}
@@ -108,32 +125,27 @@ func (e *explanation) weigh(rt *routing, upstreams []viewedUpstream) {
 	for _, u := range upstreams {
 		if !u.removed.Load() {
 			c.known = append(c.known, u.upstream)
-			c.loads = append(c.loads, u.load)
+			c.choice.Candidates = append(c.choice.Candidates, route.Candidate{Upstream: u.routed})
 		}
 	}
-	var cands []choose.Candidate
-	rt.policy.pool.ledger.Look(&rt.demand, c.loads, func(seen []choose.Candidate) {
-		rt.weigh(c, seen)
-		cands = slices.Clone(seen)
-	})
+	objective := &rt.policy.objective
+	seen := rt.policy.pool.router.Look(&c.choice, &rt.request, objective)
 
-	weights := rt.policy.weights
+	weights := objective.Weights
+	e.Objective = rt.policy.Objective
 	e.Weights.Prefill, e.Weights.Decode, e.Weights.Request = weights.Prefill, weights.Decode, weights.Request
 	e.Reason = "load"
-	winner, owner := choose.Least(weights, cands, nil), rt.owner(c)
+	winner, owner := seen.Winner, rt.owner(c)
 	if owner >= 0 {
 		e.Reason, winner = "affinity", owner
 	}
-	e.Upstreams = make([]explainedUpstream, len(cands))
-	for i, cand := range cands {
-		load, cost := choose.Load(weights, cand), choose.Cost(weights, cand)
-		// Equal cost and equally many running: chance decides.
-		chosen := i == winner || owner < 0 &&
-			cost == choose.Cost(weights, cands[winner]) && cand.Running == cands[winner].Running
+	e.Upstreams = make([]explainedUpstream, len(seen.Candidates))
+	for i, cand := range seen.Candidates {
+		chosen := i == winner || owner < 0 && seen.Tied(objective, i)
 		if chosen {
 			e.Tied++
 		}
-		e.Upstreams[i] = explainedUpstream{
+		u := explainedUpstream{
 			Address:        c.known[i].address,
 			Chosen:         chosen,
 			CachedTokens:   e.PromptTokens - cand.Uncached,
@@ -141,10 +153,18 @@ func (e *explanation) weigh(rt *routing, upstreams []viewedUpstream) {
 			PrefillTokens:  cand.Prefill,
 			DecodeTokens:   cand.Decode,
 			Sequences:      cand.Running,
-			Load:           load,
-			FailurePenalty: cost - load,
-			Cost:           cost,
+			Load:           choose.Load(weights, cand),
+			Cost:           seen.Cost(objective, i),
 		}
+		u.FailurePenalty = u.Cost - u.Load
+		if objective.Latency {
+			t := &seen.Terms[i]
+			u.Own, u.Queue, u.Wait, u.Eviction, u.Step, u.KVUse = &t.Own, &t.Queue, &t.Wait, &t.Eviction, &t.Step, &t.KVUse
+			calm := *t
+			calm.Ghosts, calm.GhostSeconds = 0, 0
+			u.FailurePenalty = u.Cost - choose.Latency(&calm)
+		}
+		e.Upstreams[i] = u
 	}
 	slices.SortStableFunc(e.Upstreams, func(a, b explainedUpstream) int {
 		if a.Chosen != b.Chosen {

@@ -31,11 +31,11 @@ var observers = sync.Pool{New: func() any { return new(stream.Observer) }}
 func (a *attempt) observe(req *http.Request, res *http.Response) io.ReadCloser {
 	rt := a.routing
 	b := &observedBody{inner: res.Body, attempt: a, request: req, collects: rt.policy.proxy.ResponseBuffers}
-	if a.ended.Load() || !rt.observed {
+	if a.placement.Ended() || !rt.observed {
 		return b
 	}
 	a.sequences = a.seqSpace[:]
-	if n := min(max(1, len(rt.demand.Prompts))*rt.demand.Choices, ledger.MaxSequences); n > 1 {
+	if n := min(max(1, len(rt.request.Demand.Prompts))*rt.request.Demand.Choices, ledger.MaxSequences); n > 1 {
 		a.sequences = make([]sequence, n)
 	}
 	encoding := res.Header.Get("Content-Encoding")
@@ -48,9 +48,9 @@ func (a *attempt) observe(req *http.Request, res *http.Response) io.ReadCloser {
 		ContentType:     res.Header.Get("Content-Type"),
 		ContentEncoding: encoding,
 		Sequences:       len(a.sequences),
-		Choices:         rt.demand.Choices,
+		Choices:         rt.request.Demand.Choices,
 		Streamed:        rt.streamed,
-		Pooling:         rt.demand.Pooling,
+		Pooling:         rt.request.Demand.Pooling,
 		TokensPerDelta:  a.upstream.load.TokensPerDelta(),
 		RoleStarts:      a.upstream.roles.Load(),
 	}, a)
@@ -163,13 +163,9 @@ func (a *attempt) made(id string) {
 // Started implements stream.Sink.
 func (a *attempt) Started(seq int, visible bool) {
 	now := a.routing.policy.pool.ledger.Now()
-	a.ticket.Started(seq, now)
-	if prompt := a.promptOf(seq); prompt != nil && !prompt.started.Load() {
-		prompt.started.Store(true)
-		a.routing.policy.pool.index.Confirm(&prompt.path)
-	}
+	a.placement.Started(seq, now)
 	if a.routing.streamed {
-		a.upstream.labels.started(now-a.sent, !a.engineStarted, visible && !a.outputSeen)
+		a.upstream.labels.started(now-a.placement.Sent(), !a.engineStarted, visible && !a.outputSeen)
 	}
 	a.engineStarted = true
 	a.outputSeen = a.outputSeen || visible
@@ -181,44 +177,17 @@ func (a *attempt) Generated(seq, total int) {
 		return
 	}
 	now := a.routing.policy.pool.ledger.Now()
-	a.ticket.Generated(seq, total, now)
+	a.placement.Generated(seq, total, now)
 	s := &a.sequences[seq]
 	before := *s
 	s.generated, s.at = total, now
 	if n := total - before.generated; n > 0 && before.generated > 0 && a.routing.streamed {
 		a.upstream.labels.generated((now - before.at) / time.Duration(n))
 	}
-	a.grow(seq)
 }
 
 // Finished implements stream.Sink.
-func (a *attempt) Finished(seq int) { a.ticket.Finished(seq) }
-
-// grow gives the output room in the index, block by block.
-func (a *attempt) grow(seq int) {
-	prompt := a.promptOf(seq)
-	if prompt == nil {
-		return
-	}
-	size, choices := a.routing.policy.params.blockSize, a.routing.demand.Choices
-	first := seq / choices * choices
-	blocks := 0
-	for i := first; i < min(first+choices, len(a.sequences)); i++ {
-		blocks += (a.sequences[i].generated + size - 1) / size
-	}
-	if blocks != prompt.blocks {
-		prompt.blocks = blocks
-		a.routing.policy.pool.index.Grow(&prompt.path, blocks)
-	}
-}
-
-// promptOf gives the pinned prompt that a sequence answers, or nil.
-func (a *attempt) promptOf(seq int) *pinnedPrompt {
-	if i := seq / a.routing.demand.Choices; i < len(a.prompts) {
-		return &a.prompts[i]
-	}
-	return nil
-}
+func (a *attempt) Finished(seq int) { a.placement.Finished(seq) }
 
 // Interface guard
 var _ stream.Sink = (*attempt)(nil)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -15,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/choose"
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/route"
 )
 
 func init() {
@@ -38,6 +40,14 @@ const (
 	maxMemory      = 1 << 40
 	maxWeight      = 1_000_000 // a load is then always a number that JSON and headers can show
 )
+
+// The objectives.
+const (
+	objectiveTokenLoad = "token_load"
+	objectiveLatency   = "latency"
+)
+
+var objectives = []string{objectiveTokenLoad, objectiveLatency}
 
 // Policy is a selection policy of reverse_proxy that sends each LLM request to
 // the upstream with the least token load: the prompt tokens that it would have
@@ -102,8 +112,14 @@ type Policy struct {
 	// as {env.NAME} are replaced. Belongs to the pool. Default: none.
 	ModelAlias map[string][]string `json:"model_alias,omitempty"`
 
+	// What the choice makes least: `token_load`, the tokens that would wait and run
+	// at the upstream, or `latency`, an estimate of what the request costs itself
+	// and others, in seconds: prefill, waiting for memory, evictions and decode
+	// steps. Default: `token_load`.
+	Objective string `json:"objective,omitempty"`
+
 	// What a token of waiting prefill, a token of running decode and a running
-	// sequence weigh against each other.
+	// sequence weigh against each other. Of objective `token_load` only.
 	Weights Weights `json:"weights,omitzero"`
 
 	// Name of the pool whose knowledge of upstreams (prefix index and load) this
@@ -163,10 +179,10 @@ type Policy struct {
 	// Default: false.
 	ResponseHeaders bool `json:"response_headers,omitempty"`
 
-	fallback reverseproxy.Selector
-	weights  choose.Weights
-	tokens   *tokens
-	aliases  modelAliases
+	fallback  reverseproxy.Selector
+	objective route.Objective
+	tokens    *tokens
+	aliases   modelAliases
 	// remembered is replaced when the pool's cache is.
 	remembered atomic.Pointer[remembered]
 	pool       *pool
@@ -265,10 +281,16 @@ func (p *Policy) resolveOptions() error {
 	setDefault(&p.MaxBody, DefaultMaxBody)
 	setDefault(&p.MaxBuffered, DefaultMaxBuffered)
 	setDefault(&p.TokenCache, DefaultTokenCache)
-	p.weights = choose.Weights{
-		Prefill: valueOr(p.Weights.Prefill, 1),
-		Decode:  valueOr(p.Weights.Decode, 1),
-		Request: valueOr(p.Weights.Request, 0),
+	if p.Objective == "" {
+		p.Objective = objectiveTokenLoad
+	}
+	p.objective = route.Objective{
+		Latency: p.Objective == objectiveLatency,
+		Weights: choose.Weights{
+			Prefill: valueOr(p.Weights.Prefill, 1),
+			Decode:  valueOr(p.Weights.Decode, 1),
+			Request: valueOr(p.Weights.Request, 0),
+		},
 	}
 	p.params = poolParams{
 		tokenizer:   p.tokens.described,
@@ -308,12 +330,19 @@ func (p *Policy) checkOptions() error {
 	case strings.ContainsAny(p.Pool, "{}"):
 		return fmt.Errorf("pool %q: only global placeholders such as {env.NAME} can name a pool", p.Pool)
 	}
-	for name, w := range map[string]float64{"prefill": p.weights.Prefill, "decode": p.weights.Decode, "request": p.weights.Request} {
+	if !slices.Contains(objectives, p.Objective) {
+		return fmt.Errorf("objective %q: expecting %s", p.Objective, strings.Join(objectives, " or "))
+	}
+	if p.objective.Latency && p.Weights != (Weights{}) {
+		return fmt.Errorf("weights: they are those of objective %s: leave them out with objective %s, which has none", objectiveTokenLoad, objectiveLatency)
+	}
+	weights := p.objective.Weights
+	for name, w := range map[string]float64{"prefill": weights.Prefill, "decode": weights.Decode, "request": weights.Request} {
 		if !(w >= 0 && w <= maxWeight) {
 			return fmt.Errorf("weights: %s %v: expecting a number from 0 to %d", name, w, maxWeight)
 		}
 	}
-	if p.weights.Prefill == 0 && p.weights.Decode == 0 && p.weights.Request == 0 {
+	if weights == (choose.Weights{}) {
 		return fmt.Errorf("weights: all are 0, so every upstream would weigh the same: give at least one of prefill, decode and request")
 	}
 	return nil

@@ -144,7 +144,7 @@ func TestTheREADMEsConfigurationsAreTaken(t *testing.T) {
 	if err := p.resolveOptions(); err != nil {
 		t.Fatal(err)
 	}
-	if p.params != none.params || p.weights != none.weights || p.MaxBody != none.MaxBody {
+	if p.params != none.params || p.objective != none.objective || p.MaxBody != none.MaxBody {
 		t.Errorf("the syntax block shows %+v, the defaults are %+v", p.params, none.params)
 	}
 

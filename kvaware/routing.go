@@ -5,7 +5,6 @@ package kvaware
 import (
 	"context"
 	"errors"
-	"math"
 	"net/http"
 	"runtime"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/ledger"
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/route"
 	"github.com/kvaware/caddy-kvaware/tokenize"
 )
 
@@ -26,29 +26,22 @@ import (
 // request's goroutine, except for end.
 type routing struct {
 	policy *Policy
-	demand ledger.Demand
-	prompt [1]ledger.Prompt // room for the usual request
 
-	// The prompts as chains of block hashes; none when no prompt was read. They
-	// are let go of when the response begins.
-	chains     [][]uint64
-	chainSpace [1][]uint64
-	namespace  uint64
+	// request is what it asks for. Its chains are let go of when the response
+	// begins.
+	request route.Request
+	// Room for the usual request.
+	prompt       [1]ledger.Prompt
+	chainSpace   [1][]uint64
+	countedSpace [1]int
+
 	keys       *hashKeys // of all its hashes
 	tenantName string    // what isolate_by says
 	tenant     uint64    // keyed hash of what isolate_by says, part of the namespace
-	// counted are the prompts' tokens by our own count, which the blocks are made
-	// of; the demand has them as the engine would count, ratio times as many.
-	counted      []int
-	countedSpace [1]int
-	ratio        float64
-	ratioKey     tokenize.RatioKey
-	exact        bool   // counted is what the engine itself counts
-	asked        string // what became of asking an engine for the tokens, "" if none is asked
-	teaches      bool   // the engine's count of the prompts can be learnt from
-
-	reuses bool // the engine may take prompt tokens from its cache
-	keeps  bool // the prompt stays in the engine's cache
+	ratioKey   tokenize.RatioKey
+	exact      bool   // prompts are counted as the engine itself counts
+	asked      string // what became of asking an engine for the tokens, "" if none is asked
+	teaches    bool   // the engine's count of the prompts can be learnt from
 
 	reason   string // why the request is routed as it is
 	streamed bool   // the client asked for a stream
@@ -76,7 +69,7 @@ func (p *Policy) routed(ctx context.Context) *routing {
 
 // newRouting reads the request and attaches what was learnt to it.
 func (p *Policy) newRouting(r *http.Request, repl *caddy.Replacer) (rt *routing) {
-	rt = &routing{policy: p, keys: p.keysNow(), demand: ledger.Demand{Choices: 1, Expected: -1}}
+	rt = &routing{policy: p, keys: p.keysNow(), request: route.Request{Demand: ledger.Demand{Choices: 1, Expected: -1}, Ratio: 1, BlockSize: p.BlockSize}}
 	defer func() {
 		if val := recover(); val != nil {
 			// The request goes on as one without tokens.
@@ -180,43 +173,36 @@ func (rt *routing) demandOf(ctx context.Context, rd *tokenize.Reader, req *token
 		rd.NameModel(req, name)
 	}
 	rt.chain(ctx, rd, req)
-	rt.namespace = req.Namespace ^ rt.tenant
+	rt.request.Namespace = req.Namespace ^ rt.tenant
 	rt.ratioKey = tokenize.RatioKey{Model: req.Namespace ^ p.tokens.key, Script: rd.Script()}
-	rt.ratio = 1
+	rt.request.Ratio = 1
 	if !rt.exact {
-		rt.ratio = p.pool.ratios.Ratio(rt.ratioKey)
+		rt.request.Ratio = p.pool.ratios.Ratio(rt.ratioKey)
 	}
 	// Media count by a guess, and what is only named does not count at all.
 	rt.teaches = !rt.exact && req.WholePrompt && req.Images+req.Audio+req.Video+req.Files == 0
-	rt.reuses = !req.NoReuse && !req.Pooling
-	rt.keeps = !req.Pooling
+	rt.request.BlockSize = p.BlockSize
+	rt.request.Reuses = !req.NoReuse && !req.Pooling
+	rt.request.Keeps = !req.Pooling
 	rt.observed = true
-	rt.demand = ledger.Demand{
+	rt.request.Demand = ledger.Demand{
 		Prompts:  rt.prompt[:0],
 		Choices:  req.Choices,
 		Expected: req.MaxOutput,
 		Stream:   req.Stream,
 		Pooling:  req.Pooling,
 	}
-	rt.chains, rt.counted = rt.chainSpace[:0], rt.countedSpace[:0]
+	rt.request.Chains, rt.request.Counted = rt.chainSpace[:0], rt.countedSpace[:0]
 	for i := range req.Prompts {
 		n := req.Prompts[i].Tokens
-		rt.counted = append(rt.counted, n)
-		rt.demand.Prompts = append(rt.demand.Prompts, ledger.Prompt{Tokens: rt.corrected(n)})
+		rt.request.Counted = append(rt.request.Counted, n)
+		rt.request.Demand.Prompts = append(rt.request.Demand.Prompts, ledger.Prompt{Tokens: rt.request.Corrected(n)})
 		// Matching and pinning go on under the ledger's lock, so a batch of many
 		// prompts is only known by its first ones; the rest counts as uncached.
-		if i < maxMatchedPrompts {
-			rt.chains = append(rt.chains, append([]uint64(nil), req.Prompts[i].Blocks...))
+		if i < route.MaxMatchedPrompts {
+			rt.request.Chains = append(rt.request.Chains, append([]uint64(nil), req.Prompts[i].Blocks...))
 		}
 	}
-}
-
-// corrected turns a count of ours into what the engine would count.
-func (rt *routing) corrected(tokens int) int {
-	if rt.ratio == 1 {
-		return tokens
-	}
-	return int(math.Round(float64(tokens) * rt.ratio))
 }
 
 // learn takes in how many tokens the engine counted in all prompts together.
@@ -225,14 +211,11 @@ func (rt *routing) learn(reported int) {
 		return
 	}
 	sum := 0
-	for _, n := range rt.counted {
+	for _, n := range rt.request.Counted {
 		sum += n
 	}
 	rt.policy.pool.ratios.Learn(rt.ratioKey, sum, reported)
 }
-
-// maxMatchedPrompts bounds the prompts of one request that the index sees.
-const maxMatchedPrompts = 64
 
 // withoutTokens routes the request by load alone. A body that was not read
 // weighs what its length suggests.
@@ -240,15 +223,15 @@ func (rt *routing) withoutTokens(r *http.Request, reason string) {
 	rt.reason = "no_tokens:" + reason
 	pool := rt.policy.pool
 	pool.metrics.fallbacks.WithLabelValues(pool.name, reason).Inc()
-	rt.chains = nil
-	rt.demand = ledger.Demand{Choices: 1, Expected: -1, Stream: rt.streamed}
+	rt.request.Chains, rt.request.Counted = nil, nil
+	rt.request.Demand = ledger.Demand{Choices: 1, Expected: -1, Stream: rt.streamed}
 	if r.Method != http.MethodPost || !carriesBody(r) {
 		return
 	}
 	rt.observed = true
-	rt.demand.Prompts = rt.prompt[:1]
-	rt.demand.Prompts[0] = ledger.Prompt{Tokens: estimateTokens(r, rt.replay)}
-	rt.demand.Estimated = true
+	rt.request.Demand.Prompts = rt.prompt[:1]
+	rt.request.Demand.Prompts[0] = ledger.Prompt{Tokens: estimateTokens(r, rt.replay)}
+	rt.request.Demand.Estimated = true
 }
 
 func carriesBody(r *http.Request) bool {
@@ -298,7 +281,7 @@ func (rt *routing) arm(ctx context.Context) {
 
 // disarm takes the net away when there is nothing left to catch.
 func (rt *routing) disarm() {
-	if a := rt.current.Load(); rt.stop != nil && (a == nil || a.ended.Load()) && !rt.replay.held() {
+	if a := rt.current.Load(); rt.stop != nil && (a == nil || a.placement.Ended()) && !rt.replay.held() {
 		rt.stop()
 		rt.stop = nil
 	}
@@ -316,7 +299,7 @@ func (rt *routing) end() {
 // byte is on its way to the client.
 func (rt *routing) begun() {
 	rt.replay.dropServed()
-	rt.chains = nil
+	rt.request.Chains = nil
 	rt.chainSpace[0] = nil
 	rt.tried = nil
 	rt.disarm()
@@ -358,17 +341,17 @@ func (rt *routing) owner(c *candidates) int {
 func (rt *routing) publish(a *attempt, repl *caddy.Replacer, r *http.Request) {
 	if repl != nil {
 		repl.Set("http.reverse_proxy.kv_aware.upstream", a.upstream.address)
-		repl.Set("http.reverse_proxy.kv_aware.prompt_tokens", a.promptTokens)
-		repl.Set("http.reverse_proxy.kv_aware.cached_tokens", a.cachedTokens)
+		repl.Set("http.reverse_proxy.kv_aware.prompt_tokens", a.placement.PromptTokens)
+		repl.Set("http.reverse_proxy.kv_aware.cached_tokens", a.placement.CachedTokens)
 		repl.Set("http.reverse_proxy.kv_aware.generated_tokens", 0)
-		repl.Set("http.reverse_proxy.kv_aware.load", int64(a.load))
+		repl.Set("http.reverse_proxy.kv_aware.load", int64(a.placement.Load))
 		repl.Set("http.reverse_proxy.kv_aware.reason", a.reason)
 	}
 	if extra := accessLogFields(r); extra != nil {
 		extra.Set(zap.String("kv_aware_upstream", a.upstream.address))
-		extra.Set(zap.Int("kv_aware_prompt_tokens", a.promptTokens))
-		extra.Set(zap.Int("kv_aware_cached_tokens", a.cachedTokens))
-		extra.Set(zap.Int64("kv_aware_load", int64(a.load)))
+		extra.Set(zap.Int("kv_aware_prompt_tokens", a.placement.PromptTokens))
+		extra.Set(zap.Int("kv_aware_cached_tokens", a.placement.CachedTokens))
+		extra.Set(zap.Int64("kv_aware_load", int64(a.placement.Load)))
 		extra.Set(zap.String("kv_aware_reason", a.reason))
 	}
 }

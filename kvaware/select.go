@@ -15,8 +15,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/kvaware/caddy-kvaware/kvaware/internal/choose"
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/ledger"
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/route"
 )
 
 // Select chooses the upstream that takes r, and charges it. It is called again
@@ -58,8 +58,7 @@ type candidates struct {
 	upstreams []*reverseproxy.Upstream // available ones
 	unknown   []*reverseproxy.Upstream // available ones without a valid address, see pool.lookup
 	known     []*upstream              // what the pool knows of them
-	loads     []*ledger.Upstream
-	held      []int32 // by index slot: leading blocks that the upstream holds
+	choice    route.Choice             // what the router does
 }
 
 var candidatesPool = sync.Pool{New: func() any { return new(candidates) }}
@@ -67,7 +66,8 @@ var candidatesPool = sync.Pool{New: func() any { return new(candidates) }}
 // gather lists the upstreams that may take the request: those that Caddy calls
 // available and whose address can be told.
 func (c *candidates) gather(p *Policy, from reverseproxy.UpstreamPool, repl *caddy.Replacer) {
-	c.upstreams, c.known, c.loads, c.unknown = c.upstreams[:0], c.known[:0], c.loads[:0], c.unknown[:0]
+	c.upstreams, c.known, c.unknown = c.upstreams[:0], c.known[:0], c.unknown[:0]
+	c.choice.Candidates = c.choice.Candidates[:0]
 	resolved := p.resolve(from, repl)
 	now := p.pool.now().UnixNano()
 	for i, u := range from {
@@ -85,10 +85,16 @@ func (c *candidates) gather(p *Policy, from reverseproxy.UpstreamPool, repl *cad
 			continue
 		}
 		known.lastSeen.Store(now)
-		c.upstreams = append(c.upstreams, u)
-		c.known = append(c.known, known)
-		c.loads = append(c.loads, known.load)
+		c.add(u, known)
 	}
+}
+
+func (c *candidates) add(u *reverseproxy.Upstream, known *upstream) {
+	c.upstreams = append(c.upstreams, u)
+	c.known = append(c.known, known)
+	// Caddy counts a request on its upstream only after Select returned, so the
+	// router looks to max_requests.
+	c.choice.Candidates = append(c.choice.Candidates, route.Candidate{Upstream: known.routed, MaxRequests: u.MaxRequests})
 }
 
 // release lets go of everything that belongs to the request.
@@ -96,7 +102,7 @@ func (c *candidates) release() {
 	clear(c.upstreams[:cap(c.upstreams)])
 	clear(c.unknown[:cap(c.unknown)])
 	clear(c.known[:cap(c.known)])
-	clear(c.loads[:cap(c.loads)])
+	c.choice.Release()
 	candidatesPool.Put(c)
 }
 
@@ -151,7 +157,7 @@ func (rt *routing) choose(from reverseproxy.UpstreamPool, r *http.Request, w htt
 
 	a := &attempt{routing: rt, reason: rt.reason}
 	preferred, why := rt.owner(c), "affinity"
-	if preferred < 0 && len(rt.chains) == 0 && p.fallback != nil {
+	if preferred < 0 && len(rt.request.Chains) == 0 && p.fallback != nil {
 		u := p.fallback.Select(from, r, w)
 		if u == nil {
 			return nil
@@ -173,15 +179,19 @@ func (rt *routing) choose(from reverseproxy.UpstreamPool, r *http.Request, w htt
 			p.pool.free()
 		}
 	}()
-	i := p.pool.ledger.Choose(&a.ticket, &rt.demand, c.loads, func(cands []choose.Candidate) int {
-		return rt.decide(a, c, cands, preferred, why)
-	})
+	// Neither a fallback policy nor an owner knows of these.
+	for i, known := range c.known {
+		c.choice.Candidates[i].Tried = rt.hasTried(known)
+	}
+	i := p.pool.router.Place(&c.choice, &rt.request, &p.objective, preferred, &a.placement)
 	if i < 0 {
 		return nil
 	}
 	charged = true
 	a.upstream = c.known[i]
-	a.sent = p.pool.ledger.Now()
+	if a.placement.Preferred {
+		a.reason = why
+	}
 	if rt.current.Swap(a) == nil {
 		a.upstream.labels.routed(a.reason)
 	}
@@ -194,9 +204,9 @@ func (rt *routing) choose(from reverseproxy.UpstreamPool, r *http.Request, w htt
 		ce.Write(
 			zap.String("upstream", a.upstream.address),
 			zap.String("reason", a.reason),
-			zap.Int("prompt_tokens", a.promptTokens),
-			zap.Int("cached_tokens", a.cachedTokens),
-			zap.Float64("load", a.load),
+			zap.Int("prompt_tokens", a.placement.PromptTokens),
+			zap.Int("cached_tokens", a.placement.CachedTokens),
+			zap.Float64("load", a.placement.Load),
 			zap.Int("candidates", len(c.upstreams)))
 	}
 	return c.upstreams[i]
@@ -204,130 +214,9 @@ func (rt *routing) choose(from reverseproxy.UpstreamPool, r *http.Request, w htt
 
 // keepOnly reduces the candidates to one upstream.
 func (c *candidates) keepOnly(u *reverseproxy.Upstream, p *Policy, repl *caddy.Replacer) {
-	c.upstreams, c.known, c.loads = c.upstreams[:0], c.known[:0], c.loads[:0]
+	c.upstreams, c.known, c.choice.Candidates = c.upstreams[:0], c.known[:0], c.choice.Candidates[:0]
 	if known := p.pool.lookup(u.Dial, repl); known != nil {
-		c.upstreams = append(c.upstreams, u)
-		c.known = append(c.known, known)
-		c.loads = append(c.loads, known.load)
-	}
-}
-
-// decide runs under the ledger's lock: it matches the prompts against the
-// index, picks the candidate of least load, and pins the prompts there. Preferred,
-// if not -1, takes the request instead, for the reason why; but not if it is full,
-// or was tried by this request while another is free: a fallback policy knows
-// neither.
-func (rt *routing) decide(a *attempt, c *candidates, cands []choose.Candidate, preferred int, why string) int {
-	p := rt.policy
-	rt.weigh(c, cands)
-
-	full := func(i int) bool {
-		// Caddy counts a request on its upstream only after Select returned.
-		most := c.upstreams[i].MaxRequests
-		return most > 0 && c.loads[i].Live() >= most
-	}
-	untried := false
-	for i := range cands {
-		cands[i].Excluded = full(i) || rt.hasTried(c.known[i])
-		untried = untried || !cands[i].Excluded
-	}
-	for i := range cands {
-		cands[i].Excluded = cands[i].Excluded && (untried || full(i))
-	}
-
-	var i int
-	switch {
-	case preferred >= 0 && !cands[preferred].Excluded:
-		i = preferred
-		a.reason = why
-	case len(rt.chains) > 0:
-		i = choose.Least(p.weights, cands, nil)
-	default:
-		i = choose.LeastRunning(p.weights, cands, nil)
-	}
-	if i < 0 {
-		return -1
-	}
-	a.load = choose.Load(p.weights, cands[i])
-	rt.charge(a, c, i)
-	return i
-}
-
-// weigh fills in what the request's prompts would cost each candidate. The
-// index's lock is taken inside the ledger's.
-func (rt *routing) weigh(c *candidates, cands []choose.Candidate) {
-	total := int64(0)
-	for i := range rt.demand.Prompts {
-		total += int64(rt.demand.Prompts[i].Tokens)
-	}
-	for i := range cands {
-		cands[i].Uncached = total
-	}
-	if !rt.reuses {
-		return
-	}
-	for j := range rt.chains {
-		if len(rt.chains[j]) == 0 {
-			continue
-		}
-		held := rt.match(c, j)
-		for i := range cands {
-			cands[i].Uncached -= int64(rt.cachedTokens(j, held[c.known[i].slot]))
-		}
-	}
-}
-
-// match looks a prompt up: leading blocks held, by slot.
-func (rt *routing) match(c *candidates, prompt int) []int32 {
-	index := rt.policy.pool.index
-	if slots := index.Slots(); cap(c.held) < slots {
-		c.held = make([]int32, slots+slots/2)
-	}
-	c.held = c.held[:cap(c.held)]
-	index.Match(rt.namespace, rt.chains[prompt], c.held)
-	return c.held
-}
-
-// cachedTokens is what an engine reuses of a prompt of which it holds the
-// leading blocks: whole blocks, and never the last token, which it must compute
-// to have something to sample from.
-func (rt *routing) cachedTokens(prompt int, blocks int32) int {
-	size := rt.policy.params.blockSize
-	n := rt.counted[prompt]
-	return rt.corrected(max(0, min(int(blocks)*size, n-1)/size*size))
-}
-
-// charge tells the ledger what of the prompts is cached at candidate i, and
-// pins them in the index. All are looked up before the first is pinned: the
-// prompts of a batch are told apart as they were weighed.
-func (rt *routing) charge(a *attempt, c *candidates, i int) {
-	slot := c.known[i].slot
-	for j := range rt.demand.Prompts {
-		d := &rt.demand.Prompts[j]
-		d.Cached = 0
-		a.promptTokens += d.Tokens
-		if !rt.reuses || j >= len(rt.chains) || len(rt.chains[j]) == 0 {
-			continue
-		}
-		held := c.held // of the last prompt that was weighed
-		if len(rt.chains) > 1 {
-			held = rt.match(c, j)
-		}
-		d.Cached = rt.cachedTokens(j, held[slot])
-		a.cachedTokens += d.Cached
-	}
-	if rt.demand.Estimated {
-		a.promptTokens = 0 // a guess is charged, but not told
-	}
-	if !rt.keeps {
-		return
-	}
-	a.prompts = a.promptSpace[:]
-	if len(rt.chains) > len(a.promptSpace) {
-		a.prompts = make([]pinnedPrompt, len(rt.chains))
-	}
-	for j := range rt.chains {
-		a.prompts[j].path = rt.policy.pool.index.Pin(slot, rt.namespace, rt.chains[j])
+		c.add(u, known)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/ledger"
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/prefix"
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/route"
 	"github.com/kvaware/caddy-kvaware/tokenize"
 )
 
@@ -71,8 +72,9 @@ func (p poolParams) capacityBlocks() int { return int(p.cacheTokens / int64(p.bl
 // fields named below and is never held together with the ledger's.
 type pool struct {
 	name      string
-	ledger    *ledger.Ledger
-	index     *prefix.Index
+	router    *route.Router
+	ledger    *ledger.Ledger // the router's
+	index     *prefix.Index  // the router's
 	budget    bodyBudget
 	responses responseOwners
 	metrics   *poolMetrics
@@ -102,8 +104,9 @@ type pool struct {
 // upstream is what the pool keeps of one network address.
 type upstream struct {
 	address string
-	load    *ledger.Upstream
-	slot    prefix.Holder
+	routed  *route.Upstream
+	load    *ledger.Upstream // of routed
+	slot    prefix.Holder    // of routed
 	// lastSeen is when a request last could have gone there, in Unix
 	// nanoseconds.
 	lastSeen atomic.Int64
@@ -124,10 +127,12 @@ func acquirePool(name string, params poolParams) *pool {
 }
 
 func newPool(name string, params poolParams, now func() time.Time) *pool {
+	router := route.New(route.Options{Now: monotonic(now)})
 	pl := &pool{
 		name:      name,
-		ledger:    ledger.New(ledger.Options{Now: monotonic(now)}),
-		index:     prefix.New(),
+		router:    router,
+		ledger:    router.Ledger,
+		index:     router.Index,
 		metrics:   newPoolMetrics(),
 		ratios:    tokenize.NewRatios(),
 		now:       now,
@@ -301,10 +306,12 @@ func (pl *pool) lookup(dial string, repl *caddy.Replacer) *upstream {
 		if len(pl.byAddress) >= maxFromPlaceholders && !fixed {
 			return nil
 		}
+		routed := pl.router.Add(pl.params.capacityBlocks())
 		u = &upstream{
 			address: address,
-			load:    ledger.NewUpstream(),
-			slot:    pl.index.Add(pl.params.capacityBlocks()),
+			routed:  routed,
+			load:    routed.Load,
+			slot:    routed.Slot,
 			labels:  pl.metrics.upstream(pl.name, address),
 		}
 		u.lastSeen.Store(pl.now().UnixNano())

@@ -73,7 +73,7 @@ func showTokens(_ http.ResponseWriter, r *http.Request) (any, error) {
 
 			Tokenizer:    rt.tokenizer(req.Model),
 			Exact:        rt.exact,
-			TokenRatio:   rt.ratio,
+			TokenRatio:   rt.request.Ratio,
 			PromptTokens: rt.promptTokens(),
 			BlockSize:    rt.policy.BlockSize,
 		}

@@ -35,6 +35,7 @@ type explanation struct {
 	PromptTokens int64  `json:"prompt_tokens"`
 	Blocks       int    `json:"blocks"`
 	BlockSize    int    `json:"block_size"`
+	Objective    string `json:"objective"`
 	Tied         int    `json:"tied"`
 	Upstreams    []struct {
 		Address        string  `json:"address"`
@@ -82,13 +83,18 @@ func printExplanation(w io.Writer, e *explanation) {
 	}
 	fmt.Fprintln(w)
 	rows := table(w)
+	// The cost of another objective than the token load is a small number.
+	cost := "%.0f"
+	if e.Objective != "token_load" {
+		cost = "%.4g"
+	}
 	fmt.Fprint(rows, "upstream\tcached\tuncached\tprefill\tdecode\tsequences\tload\tpenalty\tcost\t\t\n")
 	for _, u := range e.Upstreams {
 		mark := ""
 		if u.Chosen {
 			mark = "<-"
 		}
-		fmt.Fprintf(rows, "%s\t%d\t%d\t%d\t%d\t%d\t%.0f\t%.0f\t%.0f\t%s\t\n", shown(u.Address),
+		fmt.Fprintf(rows, "%s\t%d\t%d\t%d\t%d\t%d\t%.0f\t"+cost+"\t"+cost+"\t%s\t\n", shown(u.Address),
 			u.CachedTokens, u.UncachedTokens, u.PrefillTokens, u.DecodeTokens, u.Sequences, u.Load, u.FailurePenalty, u.Cost, mark)
 	}
 	_ = rows.Flush() // a pipe that is closed is the reader's affair

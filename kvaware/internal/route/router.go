@@ -199,6 +199,21 @@ type Seen struct {
 	Winner     int            // -1 if there is none
 }
 
+// Cost is what the choice makes least, of candidate i.
+func (s *Seen) Cost(o *Objective, i int) float64 {
+	if o.Latency {
+		return choose.Latency(&s.Terms[i])
+	}
+	return choose.Cost(o.Weights, s.Candidates[i])
+}
+
+// Tied reports whether candidate i might have won as well as the winner did:
+// chance decides.
+func (s *Seen) Tied(o *Objective, i int) bool {
+	return s.Winner >= 0 && s.Cost(o, i) == s.Cost(o, s.Winner) &&
+		(o.Latency || s.Candidates[i].Running == s.Candidates[s.Winner].Running)
+}
+
 // Look shows what Place would choose by, and charges nothing.
 func (r *Router) Look(c *Choice, q *Request, o *Objective) (seen Seen) {
 	r.Ledger.Look(&q.Demand, c.list(), func(cands []choose.Candidate) {
