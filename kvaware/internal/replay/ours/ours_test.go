@@ -3,86 +3,105 @@
 package ours
 
 import (
+	"math"
 	"testing"
 	"time"
 
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/replay"
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/trace"
 )
 
-var equal, mixed = []float64{1, 1, 1, 1}, []float64{1, 1, 0.4, 0.4}
-
-// loads are small versions of what is routed: sessions that come back, samples of
-// one prompt, and prompts that share nothing.
-func loads(seed uint64) map[string][]*job {
-	return map[string][]*job{
-		"agents":   agents(seed, 60, 12, 4*time.Second),
-		"rollouts": rollouts(seed, 60, 16, 700*time.Millisecond),
-		"chats":    chats(seed, 1500, 40*time.Millisecond),
+// config is a run of a generated workload at a rate of sessions' requests.
+func config(t *testing.T, spec replay.Spec, workload string, requests int, fleet string, rate float64) replay.Config {
+	t.Helper()
+	tr, err := trace.Generate(workload, requests)
+	if err != nil {
+		t.Fatal(err)
 	}
+	f, err := replay.ParseFleet(fleet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return replay.Config{Trace: tr, Fleet: f, Policy: spec, Rate: rate, Seed: 1}
 }
 
-func policies() (product, sum replay.Spec) {
+func replayed(t *testing.T, c replay.Config) *replay.Result {
+	t.Helper()
+	r, err := replay.Run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// watched is a policy whose router a test looks at afterwards.
+func watched(spec replay.Spec, p **policy) replay.Spec {
+	made := spec.New
+	spec.New = func(s replay.Setting) replay.Policy {
+		*p = made(s).(*policy)
+		return *p
+	}
+	return spec
+}
+
+func TestTheLatencyServesBetterThanTheTokenLoad(t *testing.T) {
 	all := All()
-	return all[0], all[1]
-}
-
-func TestTheProductBeatsTheSum(t *testing.T) {
-	if testing.Short() {
-		t.Skip("simulates some hours of serving")
-	}
-	product, sum := policies()
-	for fleet, speeds := range map[string][]float64{"equal": equal, "mixed": mixed} {
-		for name := range loads(0) {
-			var ours, theirs float64
-			for seed := range uint64(2) {
-				served, _, _ := run(product, speeds, loads(seed)[name], true)
-				ours += measured(served).score()
-				served, _, _ = run(sum, speeds, loads(seed)[name], true)
-				theirs += measured(served).score()
-			}
-			t.Logf("%s, %s: %.3f of the sum's score", fleet, name, ours/theirs)
-			if ours > theirs {
-				t.Errorf("%s, %s: scores %.3f, the sum %.3f", fleet, name, ours/2, theirs/2)
-			}
+	var logs float64
+	cells := 0
+	for _, cell := range []struct {
+		workload string
+		fleet    string
+		requests int
+		rate     float64
+	}{
+		{"agents:input=40000,turns=20", "4", 1000, 1.5},
+		{"chat", "4", 2000, 14},
+		{"chat", "2xh100,2xh100@0.4", 2000, 10},
+		{"one_hit", "4", 1500, 9},
+	} {
+		latency := replayed(t, config(t, all[0], cell.workload, cell.requests, cell.fleet, cell.rate))
+		load := replayed(t, config(t, all[1], cell.workload, cell.requests, cell.fleet, cell.rate))
+		ratio := latency.Score() / load.Score()
+		t.Logf("%s on %s: %.2f of the token load's score, mean TTFT %.0f and %.0f ms, hit rate %.2f and %.2f",
+			cell.workload, cell.fleet, ratio, latency.TTFT.Mean, load.TTFT.Mean, latency.HitRate, load.HitRate)
+		if ratio > 1.1 {
+			t.Errorf("%s on %s: %.2f of the token load's score", cell.workload, cell.fleet, ratio)
 		}
+		logs += math.Log(ratio)
+		cells++
+	}
+	if mean := math.Exp(logs / float64(cells)); mean > 0.9 {
+		t.Errorf("on average %.2f of the token load's score", mean)
 	}
 }
 
 func TestEveryRequestIsGivenBack(t *testing.T) {
 	for _, spec := range All() {
-		for _, stream := range []bool{true, false} {
+		for _, workload := range []string{"chat", "whole", "rl:samples=4,prompts=4"} {
 			var p *policy
-			watched := spec
-			watched.New = func(s replay.Setting) replay.Policy {
-				p = spec.New(s).(*policy)
-				return p
+			c := config(t, watched(spec, &p), workload, 300, "3", 8)
+			c.Events = []replay.Event{
+				{Kind: replay.Restart, Replica: 1, After: 0.3, Down: 5 * time.Second},
+				{Kind: replay.Leave, Replica: 2, After: 0.7},
 			}
-			served, _, _ := run(watched, equal, loads(3)["agents"], stream)
-			if len(served) < 100 {
-				t.Fatalf("served %d requests", len(served))
+			if r := replayed(t, c); r.Requests < 250 {
+				t.Errorf("%s, %s: served %d requests", spec.Name, workload, r.Requests)
 			}
 			for i, u := range p.replicas {
-				if s := p.router.Ledger.Snapshot(u.Load); s.Live != 0 || s.Running != 0 || s.PrefillTokens != 0 || s.DecodeTokens != 0 {
-					t.Errorf("%s: replica %d is left with %+v", spec.Name, i, s)
+				s, held := p.router.Ledger.Snapshot(u.Load), p.router.Index.Stats(u.Slot)
+				if s.Live != 0 || s.Running != 0 || s.PrefillTokens != 0 || s.DecodeTokens != 0 || held.Pinned != 0 || held.Generating != 0 {
+					t.Errorf("%s, %s: replica %d is left with %+v and %+v", spec.Name, workload, i, s, held)
 				}
 			}
 		}
 	}
 }
 
-func TestTheSameRunGivesTheSameDecisions(t *testing.T) {
+func TestTheSameRunGivesTheSameResult(t *testing.T) {
 	for _, spec := range All() {
-		var before []int
-		for round := range 2 {
-			served, _, _ := run(spec, equal, loads(4)["chats"], true)
-			for i, j := range served {
-				switch {
-				case round == 0:
-					before = append(before, j.replica)
-				case before[i] != j.replica:
-					t.Fatalf("%s: request %d went to %d, and before to %d", spec.Name, i, j.replica, before[i])
-				}
-			}
+		c := config(t, spec, "chat", 500, "4", 14)
+		if a, b := replayed(t, c).Score(), replayed(t, c).Score(); a != b {
+			t.Errorf("%s: scores %v and %v", spec.Name, a, b)
 		}
 	}
 }
@@ -92,7 +111,10 @@ func TestAReplicaThatLeftIsTakenToHoldNothing(t *testing.T) {
 	for i := range 2 {
 		p.Joined(0, i, replay.Capacity{CacheTokens: 1 << 16})
 	}
-	chain := agents(1, 1, 1, time.Second)[0].blocks
+	chain := make([]uint64, 100)
+	for i := range chain {
+		chain[i] = uint64(i+1) * 0x9e3779b97f4a7c15
+	}
 	r := &replay.Request{Prompt: len(chain)*16 + 1, Blocks: chain, Stream: true}
 	at := p.Route(time.Second, r, []int{0, 1})
 	p.Started(2*time.Second, r, at)
