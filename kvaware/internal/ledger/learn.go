@@ -140,6 +140,7 @@ func (t *Ticket) teach(o Outcome, now time.Duration) {
 	if o != Completed || now <= t.sent {
 		return
 	}
+	t.teachPaces(now)
 	var longest int64
 	for i := range t.sequences {
 		longest = max(longest, t.sequences[i].generated)

@@ -86,6 +86,26 @@ func (u *Upstream) learnStep(tokens int64, from, to time.Duration) {
 	}
 }
 
+// teachPaces learns from an answer that came as a whole: how long it took, and
+// would have taken by the prior with what runs there now, tells both paces alike.
+// t.mu is held.
+func (t *Ticket) teachPaces(now time.Duration) {
+	if t.paced <= 0 || len(t.prompts) != 1 {
+		return
+	}
+	u := t.up
+	var longest int64
+	for i := range t.sequences {
+		longest = max(longest, t.sequences[i].generated)
+	}
+	step := pace.Prior.Decode(float64(u.running.Load()+int64(len(t.sequences))), float64(u.contexts.Load()))
+	took, model := (now - t.sent).Seconds(), t.paced.Seconds()+step*float64(longest)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.paces.prefillPace.learn(took, model)
+	u.paces.decodePace.learn(took, model)
+}
+
 // learnFirstToken learns the pace of prefills from how long a first token took,
 // and would have taken by the prior.
 func (u *Upstream) learnFirstToken(took, paced time.Duration) {

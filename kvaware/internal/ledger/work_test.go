@@ -124,6 +124,21 @@ func TestThePrefillPaceIsLearntFromFirstTokens(t *testing.T) {
 	}
 }
 
+func TestAnswersThatComeAsAWholeTeachBothPaces(t *testing.T) {
+	l, c, ups := pool(1)
+	for range 200 {
+		d := one(2000, 0, -1, false)
+		d.FirstToken = 100 * time.Millisecond
+		tk := place(l, ups[0], d)
+		alone := 0.1 + 300*pace.Prior.Decode(1, 2000)
+		c.at += time.Duration(2.5 * alone * float64(time.Second))
+		tk.finishAt(300, c.at)
+	}
+	if w := ups[0].Work(c.at); math.Abs(w.PrefillPace-2.5) > 0.2 || math.Abs(w.DecodePace-2.5) > 0.2 {
+		t.Errorf("answers take 2.5 times as long, learnt %v and %v", w.PrefillPace, w.DecodePace)
+	}
+}
+
 func TestRemainingIsThatOfTheSequencesThatDecode(t *testing.T) {
 	l, c, ups := pool(2)
 	for range 2000 {
