@@ -44,6 +44,7 @@ import (
 //
 //		# the decision
 //		objective    token_load | latency
+//		max_sequences <number>
 //		weights {
 //			prefill <weight>
 //			decode  <weight>
@@ -70,6 +71,7 @@ func (p *Policy) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		kvcaddyfile.Option{Name: "max_body", Read: kvcaddyfile.Size(&p.MaxBody, 1, maxBodyLimit)},
 		kvcaddyfile.Option{Name: "max_buffered", Read: kvcaddyfile.Size(&p.MaxBuffered, 1, maxMemory)},
 		kvcaddyfile.Option{Name: "objective", Read: kvcaddyfile.OneOf(&p.Objective, objectives...)},
+		kvcaddyfile.Option{Name: "max_sequences", Read: kvcaddyfile.Int(&p.MaxSequences, 1, maxSequences)},
 		kvcaddyfile.Option{Name: "weights", Read: kvcaddyfile.Sub(
 			kvcaddyfile.Option{Name: "prefill", Read: kvcaddyfile.Float(&p.Weights.Prefill, 0, maxWeight)},
 			kvcaddyfile.Option{Name: "decode", Read: kvcaddyfile.Float(&p.Weights.Decode, 0, maxWeight)},

@@ -125,7 +125,7 @@ func (e *explanation) weigh(rt *routing, upstreams []viewedUpstream) {
 	for _, u := range upstreams {
 		if !u.removed.Load() {
 			c.known = append(c.known, u.upstream)
-			c.choice.Candidates = append(c.choice.Candidates, route.Candidate{Upstream: u.routed})
+			c.choice.Candidates = append(c.choice.Candidates, route.Candidate{Upstream: u.routed, MaxSequences: rt.policy.MaxSequences})
 		}
 	}
 	objective := &rt.policy.objective

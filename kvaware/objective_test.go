@@ -79,6 +79,7 @@ func TestObjectivesThatCannotBeAreRefused(t *testing.T) {
 	for want, p := range map[string]*Policy{
 		`objective "fastest"`:                      {Objective: "fastest"},
 		"leave them out with objective latency":    {Objective: "latency", Weights: Weights{Prefill: &one}},
+		"max_sequences -1":                         {MaxSequences: -1},
 		"weights: they are those of objective tok": {Objective: "latency", Weights: Weights{Request: new(float64)}},
 	} {
 		if err := p.resolveOptions(); err == nil || !strings.Contains(err.Error(), want) {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math"
-	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"go.uber.org/zap"
 
-	"github.com/kvaware/caddy-kvaware/kvaware/internal/choose"
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/route"
 )
 
@@ -40,14 +38,6 @@ const (
 	maxMemory      = 1 << 40
 	maxWeight      = 1_000_000 // a load is then always a number that JSON and headers can show
 )
-
-// The objectives.
-const (
-	objectiveTokenLoad = "token_load"
-	objectiveLatency   = "latency"
-)
-
-var objectives = []string{objectiveTokenLoad, objectiveLatency}
 
 // Policy is a selection policy of reverse_proxy that sends each LLM request to
 // the upstream with the least token load: the prompt tokens that it would have
@@ -117,6 +107,11 @@ type Policy struct {
 	// and others, in seconds: prefill, waiting for memory, evictions and decode
 	// steps. Default: `token_load`.
 	Objective string `json:"objective,omitempty"`
+
+	// Sequences that each engine runs at once: vLLM's `--max-num-seqs`, SGLang's
+	// `--max-running-requests`. Objective `latency` then expects that more wait.
+	// Default: unknown, taken for no limit.
+	MaxSequences int `json:"max_sequences,omitempty"`
 
 	// What a token of waiting prefill, a token of running decode and a running
 	// sequence weigh against each other. Of objective `token_load` only.
@@ -194,21 +189,6 @@ type Policy struct {
 	static atomic.Pointer[resolvedPool] // the last list of upstreams, resolved
 }
 
-// Weights are the weights of the token load
-//
-//	load = prefill · (waiting uncached tokens + uncached tokens of the request)
-//	     + decode · (KV tokens of running decodes) + request · (running sequences)
-//
-// each from 0 to 1,000,000.
-type Weights struct {
-	// Weight of an uncached prompt token. Default: 1.
-	Prefill *float64 `json:"prefill,omitempty"`
-	// Weight of a KV token held by a running decode. Default: 1.
-	Decode *float64 `json:"decode,omitempty"`
-	// Weight of a running sequence, in tokens. Default: 0.
-	Request *float64 `json:"request,omitempty"`
-}
-
 // CaddyModule returns the Caddy module information.
 func (*Policy) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
@@ -281,17 +261,7 @@ func (p *Policy) resolveOptions() error {
 	setDefault(&p.MaxBody, DefaultMaxBody)
 	setDefault(&p.MaxBuffered, DefaultMaxBuffered)
 	setDefault(&p.TokenCache, DefaultTokenCache)
-	if p.Objective == "" {
-		p.Objective = objectiveTokenLoad
-	}
-	p.objective = route.Objective{
-		Latency: p.Objective == objectiveLatency,
-		Weights: choose.Weights{
-			Prefill: valueOr(p.Weights.Prefill, 1),
-			Decode:  valueOr(p.Weights.Decode, 1),
-			Request: valueOr(p.Weights.Request, 0),
-		},
-	}
+	p.resolveObjective()
 	p.params = poolParams{
 		tokenizer:   p.tokens.described,
 		asking:      p.tokens.asking,
@@ -330,32 +300,7 @@ func (p *Policy) checkOptions() error {
 	case strings.ContainsAny(p.Pool, "{}"):
 		return fmt.Errorf("pool %q: only global placeholders such as {env.NAME} can name a pool", p.Pool)
 	}
-	if !slices.Contains(objectives, p.Objective) {
-		return fmt.Errorf("objective %q: expecting %s", p.Objective, strings.Join(objectives, " or "))
-	}
-	if p.objective.Latency && p.Weights != (Weights{}) {
-		return fmt.Errorf("weights: they are those of objective %s: leave them out with objective %s, which has none", objectiveTokenLoad, objectiveLatency)
-	}
-	weights := p.objective.Weights
-	for name, w := range map[string]float64{"prefill": weights.Prefill, "decode": weights.Decode, "request": weights.Request} {
-		if !(w >= 0 && w <= maxWeight) {
-			return fmt.Errorf("weights: %s %v: expecting a number from 0 to %d", name, w, maxWeight)
-		}
-	}
-	if weights == (choose.Weights{}) {
-		return fmt.Errorf("weights: all are 0, so every upstream would weigh the same: give at least one of prefill, decode and request")
-	}
-	return nil
-}
-
-// keysNow are the keys for the hashes of a request. Apps start in no particular
-// order: a request that comes before ours has started gets the keys that the
-// pool has until then.
-func (p *Policy) keysNow() *hashKeys {
-	if k := p.keys.Load(); k != nil {
-		return k
-	}
-	return p.pool.keys.Load()
+	return p.checkObjective()
 }
 
 // Cleanup gives back what Provision took. Requests that are still under way

@@ -85,16 +85,18 @@ func (c *candidates) gather(p *Policy, from reverseproxy.UpstreamPool, repl *cad
 			continue
 		}
 		known.lastSeen.Store(now)
-		c.add(u, known)
+		c.add(u, known, p)
 	}
 }
 
-func (c *candidates) add(u *reverseproxy.Upstream, known *upstream) {
+func (c *candidates) add(u *reverseproxy.Upstream, known *upstream, p *Policy) {
 	c.upstreams = append(c.upstreams, u)
 	c.known = append(c.known, known)
 	// Caddy counts a request on its upstream only after Select returned, so the
 	// router looks to max_requests.
-	c.choice.Candidates = append(c.choice.Candidates, route.Candidate{Upstream: known.routed, MaxRequests: u.MaxRequests})
+	c.choice.Candidates = append(c.choice.Candidates, route.Candidate{
+		Upstream: known.routed, MaxRequests: u.MaxRequests, MaxSequences: p.MaxSequences,
+	})
 }
 
 // release lets go of everything that belongs to the request.
@@ -216,7 +218,7 @@ func (rt *routing) choose(from reverseproxy.UpstreamPool, r *http.Request, w htt
 func (c *candidates) keepOnly(u *reverseproxy.Upstream, p *Policy, repl *caddy.Replacer) {
 	c.upstreams, c.known, c.choice.Candidates = c.upstreams[:0], c.known[:0], c.choice.Candidates[:0]
 	if known := p.pool.lookup(u.Dial, repl); known != nil {
-		c.add(u, known)
+		c.add(u, known, p)
 	}
 }
 

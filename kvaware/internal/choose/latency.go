@@ -59,12 +59,10 @@ func Latency(t *Terms) float64 {
 	return seconds * math.Sqrt((t.Sequences+t.Ghosts)*t.Step) * math.Pow(t.KVUse+leastKVUse, kvUsePower)
 }
 
-// MemoryWait is how long a request is likely to wait for memory: from a KV use of
-// 0.9 on, that share of the time in which the running sequences end, which have so
-// many tokens to generate on average.
-func MemoryWait(kvUse, remaining, step float64) float64 {
-	return max(0, kvUse-FullKVUse) * remaining * step
-}
+// Wait is how long a request is likely to wait until running sequences end that
+// hold what it lacks, a share of all that they hold: that share of the time in
+// which they generate their mean remaining tokens.
+func Wait(share, remaining, step float64) float64 { return max(0, share) * remaining * step }
 
 // LeastLatency returns the index of the candidate of least latency; equal ones
 // are broken at random. It returns -1 if there is no candidate or all are

@@ -43,10 +43,10 @@ func TestEachTermMakesACandidateWorse(t *testing.T) {
 	}
 }
 
-func TestMemoryWaitBeginsWhereTheCacheIsNearlyFull(t *testing.T) {
-	for kvUse, want := range map[float64]float64{0: 0, 0.9: 0, 0.95: 0.05 * 400 * 0.02, 1.4: 0.5 * 400 * 0.02} {
-		if got := MemoryWait(kvUse, 400, 0.02); math.Abs(got-want) > 1e-9 {
-			t.Errorf("MemoryWait(%v) = %v, want %v", kvUse, got, want)
+func TestTheWaitIsTheLackingShareOfTheRemainingTime(t *testing.T) {
+	for share, want := range map[float64]float64{-0.5: 0, 0: 0, 0.05: 0.05 * 400 * 0.02, 1.5: 1.5 * 400 * 0.02} {
+		if got := Wait(share, 400, 0.02); math.Abs(got-want) > 1e-9 {
+			t.Errorf("Wait(%v) = %v, want %v", share, got, want)
 		}
 	}
 }

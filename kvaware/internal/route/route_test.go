@@ -220,6 +220,31 @@ func TestALongColdPromptGoesWhereTheOldestPrefixesAre(t *testing.T) {
 	}
 }
 
+func TestAnEngineWhoseSequencesAreAllTakenIsLeftToThoseItRuns(t *testing.T) {
+	b := newBed(2, 100_000)
+	b.serve(t, 0, asking(prompt(1, 200)), 10)
+	for range 8 {
+		p := new(Placement)
+		b.Place(b.choice(), asking(prompt(1, 200)), latency, 0, p)
+		p.Started(0, b.at)
+		p.Generated(0, 1, b.at)
+	}
+	at := func(most int) int {
+		c, p := b.choice(), new(Placement)
+		for i := range c.Candidates {
+			c.Candidates[i].MaxSequences = most
+		}
+		defer p.Release(ledger.Canceled, false)
+		return b.Place(c, asking(prompt(1, 200)), latency, -1, p)
+	}
+	if i := at(0); i != 0 {
+		t.Errorf("with no limit known chose %d, want the holder of the prompt", i)
+	}
+	if i := at(8); i != 1 {
+		t.Errorf("chose %d, where eight of eight sequences run", i)
+	}
+}
+
 func TestASlowUpstreamGetsLessOnceItsPaceIsKnown(t *testing.T) {
 	b := newBed(2, 100_000)
 	for range 30 { // upstream 0 takes three times as long

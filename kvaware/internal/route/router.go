@@ -104,6 +104,9 @@ type Candidate struct {
 	*Upstream
 	// MaxRequests is how many requests it takes at once; 0 means any number.
 	MaxRequests int
+	// MaxSequences is how many sequences its engine runs at once; 0 if unknown.
+	// More wait there.
+	MaxSequences int
 	// Tried says that this request was tried there in vain: it is left out while
 	// another is free.
 	Tried bool

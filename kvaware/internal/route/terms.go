@@ -83,9 +83,12 @@ func (r *Router) estimate(c *Choice, q *Request, cands []choose.Candidate, now t
 		t.Sequences = float64(cand.Running) + sz.sequences
 		t.Step = pace.Prior.Decode(t.Sequences, w.Contexts+sz.contexts) * w.DecodePace
 		t.KVUse = (float64(use.Running) + t.KVUse) / float64(max(1, use.Capacity))
-		t.Wait = 0
-		if t.KVUse > choose.FullKVUse {
-			t.Wait = choose.MemoryWait(t.KVUse, r.Ledger.Remaining(c.Candidates[i].Load), t.Step)
+		excess := t.KVUse - choose.FullKVUse
+		if most := c.Candidates[i].MaxSequences; most > 0 {
+			excess = max(excess, t.Sequences/float64(most)-1)
+		}
+		if excess > 0 {
+			t.Wait = choose.Wait(excess, r.Ledger.Remaining(c.Candidates[i].Load), t.Step)
 		}
 		t.Priced = c.needs[i] <= use.Free
 		t.Ghosts, t.GhostSeconds = cand.Ghosts, cand.Ghosts*ghost

@@ -36,8 +36,13 @@ type policy struct {
 	blockSize int
 	now       time.Duration
 
-	replicas []*route.Upstream // nil where nothing is known of one
+	replicas []*replica // nil where nothing is known of one
 	choice   route.Choice
+}
+
+type replica struct {
+	*route.Upstream
+	maxSequences int // as its operator configured; 0 if nothing is known
 }
 
 func newPolicy(s replay.Setting, latency bool) *policy {
@@ -62,6 +67,7 @@ const defaultCacheTokens = 400_000
 func (p *policy) Joined(now time.Duration, id int, c replay.Capacity) {
 	p.now = now
 	p.join(id, c.CacheTokens)
+	p.replicas[id].maxSequences = c.MaxSeqs
 }
 
 func (p *policy) join(id, cacheTokens int) {
@@ -72,7 +78,7 @@ func (p *policy) join(id, cacheTokens int) {
 	if u := p.replicas[id]; u != nil {
 		p.router.Index.SetCapacity(u.Slot, blocks)
 	} else {
-		p.replicas[id] = p.router.Add(blocks)
+		p.replicas[id] = &replica{Upstream: p.router.Add(blocks)}
 	}
 }
 
@@ -92,7 +98,7 @@ func (p *policy) Route(now time.Duration, r *replay.Request, up []int) int {
 		if id >= len(p.replicas) || p.replicas[id] == nil {
 			p.join(id, defaultCacheTokens)
 		}
-		p.choice.Candidates = append(p.choice.Candidates, route.Candidate{Upstream: p.replicas[id]})
+		p.choice.Candidates = append(p.choice.Candidates, route.Candidate{Upstream: p.replicas[id].Upstream, MaxSequences: p.replicas[id].maxSequences})
 	}
 	expected := -1
 	if r.MaxTokens > 0 {
