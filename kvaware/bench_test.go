@@ -90,32 +90,35 @@ func BenchmarkSelect(b *testing.B) {
 // BenchmarkChoose is what is done under the ledger's lock: match, weigh,
 // choose, charge, pin; and giving it all back.
 func BenchmarkChoose(b *testing.B) {
-	for _, tokens := range []int{1_000, 8_000, 32_000, 128_000} {
-		for _, upstreams := range []int{3, 64, 1000} {
-			b.Run(fmt.Sprintf("tokens=%dk/upstreams=%d", tokens/1000, upstreams), func(b *testing.B) {
-				p, pool := benchPolicy(b, upstreams)
-				chain := make([]uint64, tokens/DefaultBlockSize)
-				r := httptest.NewRequest("POST", "/v1/chat/completions", nil)
-				repl := caddy.NewReplacer()
-				b.ReportAllocs()
-				b.ResetTimer()
-				for i := range b.N {
-					for j := len(chain) / 2; j < len(chain); j++ {
-						chain[j] = uint64(i)<<32 | uint64(j)
+	for _, objective := range objectives {
+		for _, tokens := range []int{1_000, 8_000, 32_000, 128_000} {
+			for _, upstreams := range []int{3, 64, 1000} {
+				b.Run(fmt.Sprintf("%s/tokens=%dk/upstreams=%d", objective, tokens/1000, upstreams), func(b *testing.B) {
+					p, pool := benchPolicy(b, upstreams)
+					p.objective.Latency = objective == objectiveLatency
+					chain := make([]uint64, tokens/DefaultBlockSize)
+					r := httptest.NewRequest("POST", "/v1/chat/completions", nil)
+					repl := caddy.NewReplacer()
+					b.ReportAllocs()
+					b.ResetTimer()
+					for i := range b.N {
+						for j := len(chain) / 2; j < len(chain); j++ {
+							chain[j] = uint64(i)<<32 | uint64(j)
+						}
+						rt := &routing{policy: p, request: route.Request{BlockSize: DefaultBlockSize, Reuses: true, Keeps: true, Namespace: 1}, stop: func() bool { return true }}
+						rt.request.Chains = append(rt.chainSpace[:0], chain)
+						rt.prompt[0].Tokens = tokens
+						rt.request.Counted, rt.request.Ratio = []int{tokens}, 1
+						rt.request.Demand = ledger.Demand{Prompts: rt.prompt[:], Choices: 1, Expected: -1, Stream: true}
+						if rt.choose(pool, r, nil, repl) == nil {
+							b.Fatal("nothing chosen")
+						}
+						a := rt.current.Load()
+						a.answered.Store(true)
+						a.finish(ledger.Completed)
 					}
-					rt := &routing{policy: p, request: route.Request{BlockSize: DefaultBlockSize, Reuses: true, Keeps: true, Namespace: 1}, stop: func() bool { return true }}
-					rt.request.Chains = append(rt.chainSpace[:0], chain)
-					rt.prompt[0].Tokens = tokens
-					rt.request.Counted, rt.request.Ratio = []int{tokens}, 1
-					rt.request.Demand = ledger.Demand{Prompts: rt.prompt[:], Choices: 1, Expected: -1, Stream: true}
-					if rt.choose(pool, r, nil, repl) == nil {
-						b.Fatal("nothing chosen")
-					}
-					a := rt.current.Load()
-					a.answered.Store(true)
-					a.finish(ledger.Completed)
-				}
-			})
+				})
+			}
 		}
 	}
 }

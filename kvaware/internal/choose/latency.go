@@ -45,7 +45,7 @@ type Terms struct {
 	// Excluded is as in Candidate.
 	Excluded bool
 
-	latency float64 // scratch of LeastLatency
+	ranked float64 // scratch of LeastLatency
 }
 
 // Latency is what the objective of that name minimises:
@@ -55,8 +55,18 @@ type Terms struct {
 // a product, so that it need not say how many seconds of waiting are worth one
 // second of decoding. Recent failures count as queue and as sequences.
 func Latency(t *Terms) float64 {
-	seconds := t.Queue + ownWeight*t.Own + leastSeconds + t.Wait + evictionWeight*t.Eviction + t.GhostSeconds
-	return seconds * math.Sqrt((t.Sequences+t.Ghosts)*t.Step) * math.Pow(t.KVUse+leastKVUse, kvUsePower)
+	return t.seconds() * math.Sqrt((t.Sequences+t.Ghosts)*t.Step) * math.Pow(t.KVUse+leastKVUse, kvUsePower)
+}
+
+func (t *Terms) seconds() float64 {
+	return t.Queue + ownWeight*t.Own + leastSeconds + t.Wait + evictionWeight*t.Eviction + t.GhostSeconds
+}
+
+// rank is the latency to the power of 1/kvUsePower: in the same order, without
+// raising to a power that takes longer than all else.
+func (t *Terms) rank() float64 {
+	s, steps := t.seconds(), (t.Sequences+t.Ghosts)*t.Step
+	return s * s * math.Sqrt(s) * steps * math.Sqrt(math.Sqrt(steps)) * (t.KVUse + leastKVUse)
 }
 
 // Wait is how long a request is likely to wait until running sequences end that
@@ -77,8 +87,8 @@ func LeastLatency(terms []Terms, price func(i int) float64, rnd Rand) int {
 		if t.Excluded {
 			continue
 		}
-		t.latency = Latency(t)
-		if best < 0 || t.latency < terms[best].latency {
+		t.ranked = t.rank()
+		if best < 0 || t.ranked < terms[best].ranked {
 			best = i
 		}
 	}
@@ -90,7 +100,7 @@ func LeastLatency(terms []Terms, price func(i int) float64, rnd Rand) int {
 		if !t.Priced {
 			prices--
 			t.Eviction, t.Priced = price(i), true
-			t.latency = Latency(t)
+			t.ranked = t.rank()
 		}
 	}
 	first, ties := best, 1
@@ -101,14 +111,14 @@ func LeastLatency(terms []Terms, price func(i int) float64, rnd Rand) int {
 			i -= len(terms)
 		}
 		t := &terms[i]
-		if t.Excluded || t.latency > terms[best].latency || !t.Priced && prices <= 0 {
+		if t.Excluded || t.ranked > terms[best].ranked || !t.Priced && prices <= 0 {
 			continue
 		}
 		settle(t, i)
-		switch least := terms[best].latency; {
-		case t.latency < least:
+		switch least := terms[best].ranked; {
+		case t.ranked < least:
 			best, ties = i, 1
-		case t.latency == least:
+		case t.ranked == least:
 			if ties++; intN(rnd, ties) == 0 {
 				best = i
 			}

@@ -22,6 +22,16 @@ func TestLatencyIsTheDocumentedProduct(t *testing.T) {
 	}
 }
 
+func TestTheRankIsInTheOrderOfTheLatency(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(9, 9))
+	for range 1000 {
+		c := Terms{Own: rnd.Float64(), Queue: 10 * rnd.Float64(), Step: rnd.Float64(), Sequences: 1 + 100*rnd.Float64(), KVUse: 2 * rnd.Float64(), Ghosts: rnd.Float64()}
+		if got, want := math.Pow(c.rank(), kvUsePower), Latency(&c); math.Abs(got-want) > 1e-9*want {
+			t.Fatalf("rank of %+v: %v, want %v", c, got, want)
+		}
+	}
+}
+
 func TestEachTermMakesACandidateWorse(t *testing.T) {
 	for name, worsen := range map[string]func(*Terms){
 		"own":      func(t *Terms) { t.Own *= 2 },
@@ -126,7 +136,7 @@ func TestTheChosenLatencyIsLeastAmongTheAvailable(t *testing.T) {
 		}
 		for i := range terms {
 			terms[i].Eviction = prices[i]
-			if !terms[i].Excluded && Latency(&terms[i]) < Latency(&terms[k]) {
+			if !terms[i].Excluded && Latency(&terms[i]) < Latency(&terms[k])*(1-1e-12) {
 				t.Fatalf("chose %d, but %d is less: %+v", k, i, terms)
 			}
 		}
