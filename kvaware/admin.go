@@ -145,7 +145,11 @@ type upstreamState struct {
 	PrefillTokensPerSecond float64 `json:"prefill_tokens_per_second"`
 	TokenGapMilliseconds   float64 `json:"token_gap_ms"`
 	TokensPerDelta         float64 `json:"tokens_per_delta"`
-	RoleStarts             bool    `json:"role_starts"`
+	// How many times as long as by package pace's prior its first tokens and
+	// decode steps take.
+	PrefillPace float64 `json:"prefill_pace"`
+	DecodePace  float64 `json:"decode_pace"`
+	RoleStarts  bool    `json:"role_starts"`
 
 	// Whether a configuration lists it; others leave after an hour unseen.
 	Configured bool `json:"configured"`
@@ -203,6 +207,8 @@ func (v *poolView) describe(u viewedUpstream, s ledger.Snapshot, held prefix.Sta
 		PrefillTokensPerSecond: s.PrefillRate,
 		TokenGapMilliseconds:   s.TokenGap.Seconds() * 1e3,
 		TokensPerDelta:         s.TokensPerDelta,
+		PrefillPace:            s.PrefillPace,
+		DecodePace:             s.DecodePace,
 		RoleStarts:             u.roles.Load(),
 
 		Configured: u.configured,

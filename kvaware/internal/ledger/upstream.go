@@ -77,6 +77,8 @@ type Snapshot struct {
 	PrefillRate    float64       // tokens per second
 	TokenGap       time.Duration // between two tokens of a sequence
 	TokensPerDelta float64       // tokens per streamed delta
+	// Times of prefills and decode steps over those of pace.Prior, see Work.
+	PrefillPace, DecodePace float64
 
 	// Totals since the upstream was made.
 	Requests        int64 // charged
@@ -102,6 +104,8 @@ func (l *Ledger) Snapshot(u *Upstream) Snapshot {
 		PrefillRate:           u.PrefillRate(),
 		TokenGap:              u.TokenGap(),
 		TokensPerDelta:        u.TokensPerDelta(),
+		PrefillPace:           u.paces.prefillPace.load(),
+		DecodePace:            u.paces.decodePace.load(),
 		Requests:              u.requests.Load(),
 		Failures:              u.failed.Load(),
 		Busy:                  u.busy.Load(),
