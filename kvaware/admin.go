@@ -32,6 +32,7 @@ func init() {
 // `DELETE /kv_aware/index` | Forgets what upstreams are believed to hold
 // `POST /kv_aware/explain` | Where the request in the body would go, and why
 // `POST /kv_aware/tokenize` | How the request in the body becomes tokens and blocks
+// `GET /kv_aware/record` | The requests that come from now on, as a trace
 //
 // `?pool=` names a pool; `?pool=` with nothing behind it is the pool without a
 // name. No answer holds anything of a prompt.
@@ -64,6 +65,7 @@ func (*Admin) Routes() []caddy.AdminRoute {
 		{Pattern: "/kv_aware/tokenize", Handler: endpoint{
 			{http.MethodPost, showTokens},
 		}},
+		{Pattern: "/kv_aware/record", Handler: caddy.AdminHandlerFunc(record)},
 	}
 }
 

@@ -49,6 +49,7 @@ func (a *attempt) finish(outcome ledger.Outcome) {
 	if !a.placement.Release(outcome, outcome == ledger.Completed && a.answered.Load()) {
 		return
 	}
+	a.routing.recorded.attempted(outcome, a.answered.Load())
 	a.upstream.labels.ended(outcome)
 	a.routing.policy.pool.free()
 }

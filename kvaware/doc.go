@@ -105,6 +105,13 @@
 // clone of the request. It observes the body as it is read (package stream),
 // and changes, delays and buffers nothing.
 //
+// # Recordings
+//
+// While someone records a pool (record.go), a request leaves its chains, lengths
+// and tenant there when its prompt was read, its output's length as it grows, and
+// whether it was answered. The goroutine that serves the recording hashes all
+// under the recording's own key and writes it, in the order of arrival.
+//
 // # State and reloads
 //
 // Index and ledger belong to a pool (state.go), keyed by its name in one
@@ -120,7 +127,7 @@
 //
 // In this order: the ledger's, the index's; and the pool's own, the index's. The
 // pool's guards its maps and parameters and is never held together with the
-// ledger's. Token cache, ratios and response owners have locks of their own,
-// taken under none of these. No I/O, no encoding and no logging happens under
+// ledger's. Token cache, ratios, response owners and recordings have locks of
+// their own, taken under none of these. No I/O, no encoding and no logging happens under
 // any of them.
 package kvaware

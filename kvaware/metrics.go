@@ -73,6 +73,7 @@ func registerMetrics(reg prometheus.Registerer) error {
 // registry knows them but through stateCollector.
 type poolMetrics struct {
 	fallbacks, unsalted, asked          *prometheus.CounterVec
+	recorded                            *prometheus.CounterVec
 	requests, attempts                  *prometheus.CounterVec
 	firstToken, firstOutput, interToken *prometheus.HistogramVec
 }
@@ -85,6 +86,8 @@ func newPoolMetrics() *poolMetrics {
 			"Requests with a body that inject_salt let go on without a salt, by the reason.", "pool", "reason"),
 		asked: newCounterVec("remote_tokenizations_total",
 			"Requests whose prompts the remote tokenizer was to make tokens of, by what became of it: answered, cached, given (as ids), or the reason why they were counted in another way.", "pool", "result"),
+		recorded: newCounterVec("recorded_requests_total",
+			"Requests while a recording was under way, for each of several, by what became of them in it.", "pool", "result"),
 		requests: newCounterVec("requests_total",
 			"Requests, by the upstream that was chosen first and by what decided: load, affinity, fallback or no_tokens.", "pool", "upstream", "reason"),
 		attempts: newCounterVec("attempts_total",
@@ -102,7 +105,7 @@ func newPoolMetrics() *poolMetrics {
 }
 
 func (m *poolMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.fallbacks, m.unsalted, m.asked, m.requests, m.attempts, m.firstToken, m.firstOutput, m.interToken}
+	return []prometheus.Collector{m.fallbacks, m.unsalted, m.asked, m.recorded, m.requests, m.attempts, m.firstToken, m.firstOutput, m.interToken}
 }
 
 // upstreamMetrics are an upstream's counts with their labels resolved.

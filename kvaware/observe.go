@@ -181,6 +181,7 @@ func (a *attempt) Generated(seq, total int) {
 	s := &a.sequences[seq]
 	before := *s
 	s.generated, s.at = total, now
+	a.routing.recorded.generated(seq, total)
 	if n := total - before.generated; n > 0 && before.generated > 0 && a.routing.streamed {
 		a.upstream.labels.generated((now - before.at) / time.Duration(n))
 	}

@@ -115,6 +115,12 @@ func TestTheREADMENamesWhatIsThere(t *testing.T) {
 			t.Errorf("POST /kv_aware/tokenize: %s is not in the README", name)
 		}
 	}
+	recording := between(t, text, "### Recording", "## ")
+	for _, name := range slices.Concat(keys(reflect.TypeFor[Recording]()), recordResults[:]) {
+		if !strings.Contains(recording, "`"+name+"`") {
+			t.Errorf("GET /kv_aware/record: %s is not in the README", name)
+		}
+	}
 	index := between(t, text, "Fields of <code>/kv_aware/index</code>", "</details>")
 	for _, name := range slices.Concat(keys(reflect.TypeFor[indexState]()), keys(reflect.TypeFor[poolIndex]()), keys(reflect.TypeFor[upstreamIndex]())) {
 		if !strings.Contains(index, "`"+name+"`") && !strings.Contains(index, "`"+name+"[]`") {

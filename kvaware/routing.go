@@ -51,6 +51,8 @@ type routing struct {
 	salted   bool   // upstreams are sent the body with the tenant's salt
 	unsalted string // why not, where inject_salt would have it
 
+	recorded *recorded // what recordings keep of it, nil if nobody records
+
 	replay  *replay
 	tried   []*upstream // where attempts failed or were answered with 4xx or 5xx
 	current atomic.Pointer[attempt]
@@ -85,6 +87,7 @@ func (p *Policy) newRouting(r *http.Request, repl *caddy.Replacer) (rt *routing)
 		rt.isolate(repl.ReplaceAll(p.IsolateBy, ""))
 	}
 	rt.read(r)
+	rt.recorded = p.pool.recordings.arrived(rt)
 	rt.countUnsalted(r)
 	return rt
 }
@@ -284,6 +287,7 @@ func (rt *routing) disarm() {
 	if a := rt.current.Load(); rt.stop != nil && (a == nil || a.placement.Ended()) && !rt.replay.held() {
 		rt.stop()
 		rt.stop = nil
+		rt.recorded.ended()
 	}
 }
 
@@ -292,6 +296,7 @@ func (rt *routing) end() {
 	if a := rt.current.Load(); a != nil {
 		a.finish(ledger.Canceled)
 	}
+	rt.recorded.ended()
 	rt.replay.drop()
 }
 

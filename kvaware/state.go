@@ -71,14 +71,15 @@ func (p poolParams) capacityBlocks() int { return int(p.cacheTokens / int64(p.bl
 // charged; the index has its own, taken inside it and inside mu. mu guards the
 // fields named below and is never held together with the ledger's.
 type pool struct {
-	name      string
-	router    *route.Router
-	ledger    *ledger.Ledger // the router's
-	index     *prefix.Index  // the router's
-	budget    bodyBudget
-	responses responseOwners
-	metrics   *poolMetrics
-	now       func() time.Time
+	name       string
+	router     *route.Router
+	ledger     *ledger.Ledger // the router's
+	index      *prefix.Index  // the router's
+	budget     bodyBudget
+	responses  responseOwners
+	recordings recordings
+	metrics    *poolMetrics
+	now        func() time.Time
 	// tokens remembers how prompts were encoded. It is replaced when a
 	// configuration gives it another size.
 	tokens atomic.Pointer[tokenize.Cache]
@@ -190,6 +191,7 @@ func (pl *pool) configure(conf *poolConfig) {
 	conf.replaced = pl.applied
 	resized := pl.apply(conf, listed)
 	pl.mu.Unlock()
+	pl.recordings.stop()
 	pl.resize(resized, conf.params.capacityBlocks())
 }
 
@@ -207,6 +209,9 @@ func (pl *pool) withdraw(conf *poolConfig) {
 	listed := pl.resolved(before)
 	var resized []prefix.Holder
 	pl.mu.Lock()
+	if pl.applied == conf {
+		pl.recordings.stop()
+	}
 	switch {
 	case pl.applied == conf && conf.replaced != nil:
 		resized = pl.apply(conf.replaced, listed)

@@ -65,6 +65,25 @@ const maxAnswer = 256 << 20
 // call gives the answer to a request, whose body may be nil. Errors say what
 // to do.
 func (a *adminAPI) call(ctx context.Context, method, path string, query url.Values, body []byte) ([]byte, error) {
+	res, err := a.ask(ctx, method, path, query, body)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
+		return nil, a.brokenOff(err)
+	}
+	return answer, nil
+}
+
+// brokenOff words that an answer did not come to its end.
+func (a *adminAPI) brokenOff(err error) error {
+	return fmt.Errorf("the answer of %s breaks off: %w", a.address, err)
+}
+
+// ask gives the answer to a request as it comes, if it is a success.
+func (a *adminAPI) ask(ctx context.Context, method, path string, query url.Values, body []byte) (*http.Response, error) {
 	target := a.origin + path
 	if len(query) > 0 {
 		target += "?" + query.Encode()
@@ -80,13 +99,13 @@ func (a *adminAPI) call(ctx context.Context, method, path string, query url.Valu
 	if err != nil {
 		return nil, fmt.Errorf("no Caddy answers at %s: %w: is it running, with the admin API at that address (--address, --config)?", a.address, cause(err))
 	}
+	if res.StatusCode == http.StatusOK {
+		return res, nil
+	}
 	defer res.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	if err != nil {
-		return nil, fmt.Errorf("the answer of %s breaks off: %w", a.address, err)
-	}
-	if res.StatusCode == http.StatusOK {
-		return answer, nil
+		return nil, a.brokenOff(err)
 	}
 	var refusal struct {
 		Error string `json:"error"`
