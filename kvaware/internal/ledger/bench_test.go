@@ -33,11 +33,11 @@ func BenchmarkChoose(b *testing.B) {
 }
 
 func BenchmarkChooseParallel(b *testing.B) {
+	l := New(Options{})
 	ups := make([]*Upstream, 64)
 	for i := range ups {
-		ups[i] = NewUpstream()
+		ups[i] = l.NewUpstream()
 	}
-	l := New(Options{})
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		d := one(8000, 0, 256, true)

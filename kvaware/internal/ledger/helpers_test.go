@@ -17,11 +17,12 @@ func (c *clock) now() time.Duration { return c.at }
 // pool returns a ledger on a clock of the test's own, and n upstreams.
 func pool(n int) (*Ledger, *clock, []*Upstream) {
 	c := &clock{at: time.Hour}
+	l := New(Options{Now: c.now})
 	ups := make([]*Upstream, n)
 	for i := range ups {
-		ups[i] = NewUpstream()
+		ups[i] = l.NewUpstream()
 	}
-	return New(Options{Now: c.now}), c, ups
+	return l, c, ups
 }
 
 // place charges d to u.

@@ -68,15 +68,13 @@ type paces struct {
 	packing quotient // tokens per streamed delta
 
 	// Seconds over those of pace.Prior: of prefills and decode steps.
-	prefillPace, decodePace quotient
+	prefillPace, decodePace leaningPace
 }
 
 func (p *paces) init() {
 	p.prefill.set(priorPrefillWeight/float64(priorPrefillRate), priorPrefillWeight)
 	p.gap.set(priorGapWeight*priorTokenGap, priorGapWeight)
 	p.packing.set(1, 1)
-	p.prefillPace.set(priorPaceWeight, priorPaceWeight)
-	p.decodePace.set(priorPaceWeight, priorPaceWeight)
 }
 
 // PrefillRate returns the learnt rate in tokens per second: uncached tokens

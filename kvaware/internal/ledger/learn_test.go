@@ -16,7 +16,7 @@ func near(t *testing.T, what string, got, want, within float64) {
 }
 
 func TestPriorsAreAsDocumented(t *testing.T) {
-	u := NewUpstream()
+	u := New(Options{}).NewUpstream()
 	near(t, "rate", u.PrefillRate(), 10_000, 1e-9)
 	near(t, "gap", u.TokenGap().Seconds(), 0.020, 1e-6)
 	near(t, "packing", u.TokensPerDelta(), 1, 1e-9)
@@ -154,7 +154,7 @@ func TestGuessesAndFailuresTeachNothing(t *testing.T) {
 }
 
 func TestTokensPerDeltaFollowsReportedUsage(t *testing.T) {
-	u := NewUpstream()
+	u := New(Options{}).NewUpstream()
 	u.LearnTokensPerDelta(0, 5)
 	u.LearnTokensPerDelta(5, 0)
 	u.LearnTokensPerDelta(-5, -5)

@@ -27,7 +27,9 @@ type Ledger struct {
 	cands []choose.Candidate // guarded by mu; reused by every choice
 	turn  int                // guarded by mu; where the model's budget is spent first
 
-	lengths output.Lengths // of all upstreams; has a lock of its own
+	// Of all upstreams; each has a lock of its own, taken inside all others.
+	lengths                 output.Lengths
+	prefillPace, decodePace *poolPace
 }
 
 // New returns a ledger.
@@ -37,7 +39,7 @@ func New(opt Options) *Ledger {
 		origin := time.Now()
 		now = func() time.Duration { return time.Since(origin) }
 	}
-	return &Ledger{now: now}
+	return &Ledger{now: now, prefillPace: newPoolPace(), decodePace: newPoolPace()}
 }
 
 // Now reads the ledger's clock; the events of its tickets are told in its time.

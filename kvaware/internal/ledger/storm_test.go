@@ -20,7 +20,7 @@ func TestAStormEndsAtExactlyZero(t *testing.T) {
 	l := New(Options{Now: func() time.Duration { return time.Duration(at.Load()) }})
 	ups := make([]*Upstream, 5)
 	for i := range ups {
-		ups[i] = NewUpstream()
+		ups[i] = l.NewUpstream()
 	}
 
 	stop := make(chan struct{})

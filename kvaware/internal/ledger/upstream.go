@@ -43,9 +43,11 @@ type Upstream struct {
 	failures failures // guarded by mu
 }
 
-// NewUpstream returns an upstream that carries nothing and has learnt nothing.
-func NewUpstream() *Upstream {
+// NewUpstream returns an upstream that carries nothing, and of which nothing is
+// known but what the ledger's others have shown.
+func (l *Ledger) NewUpstream() *Upstream {
 	u := &Upstream{}
+	u.paces.prefillPace.pool, u.paces.decodePace.pool = l.prefillPace, l.decodePace
 	u.advanced.Store(int64(-advanceEvery))
 	u.paces.init()
 	return u

@@ -30,7 +30,8 @@ type Work struct {
 	// sequence whose prompt was prefilled.
 	Contexts float64
 	// PrefillPace and DecodePace are how many times as long as by pace.Prior
-	// first tokens and decode steps were seen to take; 1 before any was.
+	// first tokens and decode steps were seen to take; before any was, as many as
+	// those of the ledger's other upstreams, and 1 before any of these.
 	PrefillPace, DecodePace float64
 }
 
@@ -81,7 +82,7 @@ func (u *Upstream) learnStep(tokens int64, from, to time.Duration) {
 	n := float64(min(tokens, lessonTokens))
 	// Who holds the lock may be another stream that teaches the same.
 	if u.mu.TryLock() {
-		u.paces.decodePace.learn((to-from).Seconds()/float64(tokens)*n, model*n)
+		u.paces.decodePace.learn(keep, (to-from).Seconds()/float64(tokens)*n, model*n)
 		u.mu.Unlock()
 	}
 }
@@ -102,8 +103,8 @@ func (t *Ticket) teachPaces(now time.Duration) {
 	took, model := (now - t.sent).Seconds(), t.paced.Seconds()+step*float64(longest)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.paces.prefillPace.learn(took, model)
-	u.paces.decodePace.learn(took, model)
+	u.paces.prefillPace.learn(keep, took, model)
+	u.paces.decodePace.learn(keep, took, model)
 }
 
 // learnFirstToken learns the pace of prefills from how long a first token took,
@@ -111,5 +112,5 @@ func (t *Ticket) teachPaces(now time.Duration) {
 func (u *Upstream) learnFirstToken(took, paced time.Duration) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.paces.prefillPace.learnKeeping(keepFirstTokens, took.Seconds(), paced.Seconds())
+	u.paces.prefillPace.learn(keepFirstTokens, took.Seconds(), paced.Seconds())
 }

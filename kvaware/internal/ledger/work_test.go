@@ -118,9 +118,47 @@ func TestThePrefillPaceIsLearntFromFirstTokens(t *testing.T) {
 	if got := ups[0].Work(c.at).PrefillPace; got < 2.8 || got > 3.1 {
 		t.Errorf("first tokens take three times as long, learnt %v", got)
 	}
-	w := NewUpstream().Work(c.at)
+	w := New(Options{}).NewUpstream().Work(c.at)
 	if w.PrefillPace != 1 || w.DecodePace != 1 {
-		t.Errorf("a new upstream has the paces %v and %v", w.PrefillPace, w.DecodePace)
+		t.Errorf("the first upstream has the paces %v and %v", w.PrefillPace, w.DecodePace)
+	}
+}
+
+func TestAnUpstreamThatNobodyTriedIsExpectedToBeLikeTheOthers(t *testing.T) {
+	for _, times := range []float64{0.1, 1, 3} {
+		l, c, ups := pool(3)
+		for range 20 {
+			for _, u := range ups[:2] {
+				d := one(2000, 0, -1, true)
+				d.FirstToken = time.Second
+				tk := place(l, u, d)
+				c.at += time.Duration(times * float64(time.Second))
+				tk.Started(0, c.at)
+				step := pace.Prior.Decode(1, 2000) * times
+				for k := range 50 {
+					c.at += time.Duration(step * float64(time.Second))
+					tk.Generated(0, 2+k, c.at)
+				}
+				tk.Release(Completed, c.at)
+			}
+		}
+		for name, w := range map[string]Work{"an untried": ups[2].Work(c.at), "a new": l.NewUpstream().Work(c.at)} {
+			if math.Abs(w.PrefillPace-times) > 0.15*times || math.Abs(w.DecodePace-times) > 0.15*times {
+				t.Errorf("others take %v times as long: %s upstream is expected to take %v and %v", times, name, w.PrefillPace, w.DecodePace)
+			}
+		}
+		// Its own observations soon count for more.
+		for range 10 {
+			d := one(2000, 0, -1, true)
+			d.FirstToken = time.Second
+			tk := place(l, ups[2], d)
+			c.at += time.Duration(2 * times * float64(time.Second))
+			tk.Started(0, c.at)
+			tk.Release(Completed, c.at)
+		}
+		if got := ups[2].Work(c.at).PrefillPace; math.Abs(got-2*times) > 0.2*times {
+			t.Errorf("it takes %v times as long, learnt %v", 2*times, got)
+		}
 	}
 }
 

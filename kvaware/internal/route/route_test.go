@@ -10,6 +10,7 @@ import (
 
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/choose"
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/ledger"
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/pace"
 )
 
 var (
@@ -361,5 +362,35 @@ func TestAPlacementThatWasNeverMadeHoldsNothing(t *testing.T) {
 	p.Finished(0)
 	if p.Release(ledger.Completed, true) {
 		t.Error("released what was never placed")
+	}
+}
+
+func TestAFleetThatIsFasterThanThePriorIsUsedFromItsColdStartOn(t *testing.T) {
+	for _, times := range []float64{0.05, 0.2, 1, 5} {
+		b := newBed(4, 100_000)
+		used := map[int]int{}
+		var running []*Placement
+		for k := range 100 { // up to 32 streams at a time
+			q := asking(prompt(1000+k, 400))
+			p, i := b.place(t, latency, q)
+			used[i]++
+			b.at += time.Duration(times * float64(q.Demand.FirstToken))
+			p.Started(0, b.at)
+			step := times * pace.Prior.Decode(float64(len(running)/4+1), float64(len(running)/4+1)*6400)
+			for n := range 8 {
+				b.at += time.Duration(step * float64(time.Second))
+				p.Generated(0, 1+n, b.at)
+			}
+			if running = append(running, p); len(running) > 32 {
+				running[0].Release(ledger.Completed, true)
+				running = running[1:]
+			}
+		}
+		for i := range b.ups {
+			if used[i] < 12 {
+				t.Errorf("%v times as long as by the prior: of 100 requests upstreams took %v", times, used)
+				break
+			}
+		}
 	}
 }

@@ -48,7 +48,7 @@ type Upstream struct {
 // Add enters an upstream whose KV cache has so many blocks. It is taken out with
 // Index.Remove of its slot.
 func (r *Router) Add(capacityBlocks int) *Upstream {
-	return &Upstream{Load: ledger.NewUpstream(), Slot: r.Index.Add(capacityBlocks)}
+	return &Upstream{Load: r.Ledger.NewUpstream(), Slot: r.Index.Add(capacityBlocks)}
 }
 
 // Objective is what a choice minimises.

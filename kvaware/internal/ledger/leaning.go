@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+)
+
+// keepOfPool is what is left of older observations of a whole pool after each new
+// one.
+const keepOfPool = 1 - 1./500
+
+// poolPace is what all upstreams of a ledger were seen to take, over what they
+// would by the prior; 1 before any was.
+type poolPace struct {
+	mu sync.Mutex
+	quotient
+}
+
+func newPoolPace() *poolPace {
+	p := new(poolPace)
+	p.set(priorPaceWeight, priorPaceWeight)
+	return p
+}
+
+// leaningPace is one upstream's. For want of observations of its own it leans on
+// the pool's: an upstream that nobody has tried is expected to be like the others,
+// and not like the prior, which may be off tenfold. Else the first one to be found
+// faster than the prior would take all that comes, and the others never show what
+// they can.
+type leaningPace struct {
+	pool         *poolPace
+	amount, base float64
+	// What amount/base and base are, as float bits; read without a lock. A reader
+	// may see one of them before the other, which is as good as either.
+	mean, weight atomic.Uint64
+}
+
+func (l *leaningPace) load() float64 {
+	mean, weight := math.Float64frombits(l.mean.Load()), math.Float64frombits(l.weight.Load())
+	return (mean*weight + l.pool.load()*priorPaceWeight) / (weight + priorPaceWeight)
+}
+
+// learn adds an observation: seconds, and what they would have been by the prior,
+// which is positive. Keep is what is left of older ones. The seconds are brought
+// within outlier times what was known.
+func (l *leaningPace) learn(keep, amount, base float64) {
+	if !(base > 0) || !(amount >= 0) {
+		return
+	}
+	known := l.load()
+	amount = max(known*base/outlier, min(amount, known*base*outlier))
+	l.amount, l.base = l.amount*keep+amount, l.base*keep+base
+	l.mean.Store(math.Float64bits(l.amount / l.base))
+	l.weight.Store(math.Float64bits(l.base))
+
+	l.pool.mu.Lock()
+	defer l.pool.mu.Unlock()
+	l.pool.learnKeeping(keepOfPool, amount, base)
+}
