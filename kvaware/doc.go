@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package kvaware holds the Caddy modules: the selection policy of
-// reverse_proxy that routes LLM requests by token load, the app that its
+// reverse_proxy that routes LLM requests by KV cache and load, the app that its
 // instances share, and the admin API. It is the only package that knows
 // reverse_proxy.
 //
 // # What is decided
 //
-// A request with a prompt goes to the available upstream with the least
+// A request with a prompt goes to the available upstream of the least latency, a
+// product of estimates in seconds that package choose documents; package route says
+// where they come from. With objective token_load it goes to the one with the least
 //
 //	load = prefill · (P + n − c) + decode · D + request · R
 //
@@ -19,9 +21,7 @@
 // 0 where the engine computes everything (embeddings, prompt_logprobs, echo
 // with logprobs).
 //
-// With objective latency, the upstream is the one of the least product of
-// estimates in seconds that package choose documents; package route says where
-// they come from. All that follows holds for both.
+// All that follows holds for both.
 //
 // A request without a prompt (a GET, a body that is not understood) goes to the
 // fewest running sequences, or where the configured fallback policy says, unless

@@ -15,7 +15,7 @@ import (
 
 func TestExplainNamesTheUpstreamThatThenTakesTheRequest(t *testing.T) {
 	engines := []*proxytest.Engine{proxytest.NewEngine(t, nil), proxytest.NewEngine(t, nil), proxytest.NewEngine(t, nil)}
-	c := proxytest.Start(t, "", site(addrs(engines...), "", ""))
+	c := proxytest.Start(t, "", site(addrs(engines...), "objective token_load", ""))
 	home := c.Post("/v1/chat/completions", chat(prose("a", 200), true))
 	proxytest.ReadAll(t, home)
 	wantIdle(t)
@@ -280,14 +280,16 @@ func TestExplainFollowsTheUpstreamThatMadeTheResponse(t *testing.T) {
 
 func TestExplainShowsWhatRecentFailuresWeigh(t *testing.T) {
 	failing := proxytest.NewEngine(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
-	c := proxytest.Start(t, "", site(failing.Addr(), "", ""))
-	proxytest.ReadAll(t, c.Post("/v1/chat/completions", chat(prose("a", 100), true)))
-	wantIdle(t)
-	var e explanation
-	ask(t, c, "POST", "/kv_aware/explain", chat(prose("a", 100), true), 200, &e)
-	u := e.Upstreams[0]
-	if u.FailurePenalty <= 0 || u.Cost <= u.Load || u.CachedTokens != 0 {
-		t.Errorf("after a failure: %+v", u)
+	for _, objective := range []string{"objective token_load", "objective latency"} {
+		c := proxytest.Start(t, "", site(failing.Addr(), objective, ""))
+		proxytest.ReadAll(t, c.Post("/v1/chat/completions", chat(prose("a", 100), true)))
+		wantIdle(t)
+		var e explanation
+		ask(t, c, "POST", "/kv_aware/explain", chat(prose("a", 100), true), 200, &e)
+		u := e.Upstreams[0]
+		if u.FailurePenalty <= 0 || u.Cost <= u.FailurePenalty || u.CachedTokens != 0 {
+			t.Errorf("after a failure: %+v", u)
+		}
 	}
 }
 

@@ -222,7 +222,7 @@ func TestRetriesEndWhereTheyAreConfiguredToEnd(t *testing.T) {
 func TestACutConnectionIsRetriedElsewhereWithTheWholeBodyWhereAMatcherAllows(t *testing.T) {
 	cut := proxytest.NewEngine(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	good := proxytest.NewEngine(t, nil)
-	c := proxytest.Start(t, "", plain(proxy(addrs(cut, good), kvAware, "lb_retries 1\n\t\tlb_retry_match {\n\t\t\tmethod POST\n\t\t}")))
+	c := proxytest.Start(t, "", plain(proxy(addrs(cut, good), byTokens, "lb_retries 1\n\t\tlb_retry_match {\n\t\t\tmethod POST\n\t\t}")))
 	for i := range 30 {
 		body := chat(prose(fmt.Sprint("cut", i), 100), true)
 		res := do(t, c.Client("site"), post(t, "http://site/v1/chat/completions", body, i%2 == 0))

@@ -256,7 +256,7 @@ func TestFallbacksAreCountedByReason(t *testing.T) {
 func TestARequestIsCountedOnceAndEachAttemptByItsOutcome(t *testing.T) {
 	engine := proxytest.NewEngine(t, nil)
 	refused := proxytest.Refused(t)
-	c := proxytest.Start(t, "", site(engine.Addr()+" "+refused, "", "lb_retries 3"))
+	c := proxytest.Start(t, "", site(engine.Addr()+" "+refused, "objective token_load", "lb_retries 3"))
 	const requests = 40 // of which the first to go wrong is left to chance
 	for i := range requests {
 		proxytest.ReadAll(t, c.Post("/v1/chat/completions", chat(prose(fmt.Sprint("p", i, "x"), 100), true)))

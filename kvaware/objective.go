@@ -39,7 +39,10 @@ type Weights struct {
 // resolveObjective fills in what the choice goes by.
 func (p *Policy) resolveObjective() {
 	if p.Objective == "" {
-		p.Objective = objectiveTokenLoad
+		p.Objective = objectiveLatency
+		if p.Weights != (Weights{}) {
+			p.Objective = objectiveTokenLoad // it alone has weights
+		}
 	}
 	p.objective = route.Objective{
 		Latency: p.Objective == objectiveLatency,

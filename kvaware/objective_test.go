@@ -45,7 +45,7 @@ func TestTheLatencyFollowsAPrefixAndIsExplainedInSeconds(t *testing.T) {
 }
 
 func TestTheTokenLoadIsExplainedWithoutSeconds(t *testing.T) {
-	c := proxytest.Start(t, "", site("127.0.0.1:1 127.0.0.1:2", "", ""))
+	c := proxytest.Start(t, "", site("127.0.0.1:1 127.0.0.1:2", "objective token_load", ""))
 	_, _, text := c.Admin("POST", "/kv_aware/explain", chat("hello", false))
 	if !strings.Contains(text, `"objective":"token_load"`) || strings.Contains(text, "_seconds") || strings.Contains(text, "kv_use") {
 		t.Errorf("explained as %s", text)

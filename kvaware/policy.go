@@ -102,10 +102,10 @@ type Policy struct {
 	// as {env.NAME} are replaced. Belongs to the pool. Default: none.
 	ModelAlias map[string][]string `json:"model_alias,omitempty"`
 
-	// What the choice makes least: `token_load`, the tokens that would wait and run
-	// at the upstream, or `latency`, an estimate of what the request costs itself
-	// and others, in seconds: prefill, waiting for memory, evictions and decode
-	// steps. Default: `token_load`.
+	// What the choice makes least: `latency`, an estimate of what the request costs
+	// itself and others, in seconds: prefill, waiting for memory, evictions and
+	// decode steps; or `token_load`, the tokens that would wait and run at the
+	// upstream. Default: `latency`, but `token_load` if weights are given.
 	Objective string `json:"objective,omitempty"`
 
 	// Sequences that each engine runs at once: vLLM's `--max-num-seqs`, SGLang's

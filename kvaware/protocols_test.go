@@ -5,7 +5,6 @@ package kvaware
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,7 +19,10 @@ import (
 // can compare the two.
 const (
 	kvAware = "lb_policy kv_aware {\n\t\t\tresponse_headers\n\t\t}"
-	stock   = "lb_policy random"
+	// byTokens leaves the choice of idle upstreams to chance, whatever their paces
+	// were seen to be.
+	byTokens = "lb_policy kv_aware {\n\t\t\tobjective token_load\n\t\t\tresponse_headers\n\t\t}"
+	stock    = "lb_policy random"
 )
 
 // proxy is a reverse_proxy directive.
@@ -132,8 +134,9 @@ func unanswered(client *http.Client, req *http.Request) error {
 		return err
 	}
 	_ = res.Body.Close()
-	if res.StatusCode == 499 {
-		return errors.New("answered with 499")
+	// The proxy's answer to a client that has gone may still reach it.
+	if res.StatusCode >= 400 {
+		return fmt.Errorf("answered with %d", res.StatusCode)
 	}
 	return nil
 }

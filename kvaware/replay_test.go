@@ -171,7 +171,7 @@ func TestARetryAfterABufferedResponseStillHasTheBody(t *testing.T) {
 			_, _ = io.WriteString(w, strings.Repeat("busy ", 10))
 		})
 		good := proxytest.NewEngine(t, nil)
-		c := proxytest.Start(t, "", plain(proxy(addrs(busy, good), kvAware, "response_buffers "+limit+`
+		c := proxytest.Start(t, "", plain(proxy(addrs(busy, good), byTokens, "response_buffers "+limit+`
 		lb_retries 1
 		lb_retry_match {
 			expression {rp.status_code} == 503

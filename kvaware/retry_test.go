@@ -44,7 +44,7 @@ func TestRetryAfterADialErrorReachesTheNextUpstreamWithTheWholeBody(t *testing.T
 func TestAnUpstreamThatFailedInThisRequestIsNotTriedAgainWhileAnotherIsThere(t *testing.T) {
 	failing := proxytest.NewEngine(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })
 	good := proxytest.NewEngine(t, nil)
-	c := proxytest.Start(t, "", site(addrs(failing, good), "", `
+	c := proxytest.Start(t, "", site(addrs(failing, good), "objective token_load", `
 		lb_retries 1
 		lb_retry_match {
 			expression {rp.status_code} == 503

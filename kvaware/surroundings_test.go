@@ -250,7 +250,7 @@ func TestAResponseIsContinuedAndReadWhereItWasMade(t *testing.T) {
 		}
 	}
 	a, b := proxytest.NewEngine(t, made("resp_a")), proxytest.NewEngine(t, made("resp_b"))
-	c := proxytest.Start(t, "", site(addrs(a, b), "", ""))
+	c := proxytest.Start(t, "", site(addrs(a, b), "objective token_load", ""))
 	owner := make(map[string]string)
 	for i := 0; len(owner) < 2 && i < 200; i++ {
 		res := c.Post("/v1/responses", fmt.Sprintf(`{"model":"m","input":"%s"}`, prose(fmt.Sprint("r", i), 40)))

@@ -223,6 +223,20 @@ func TestBothCommandsSayWhyTheRunningInstanceCannotAnswer(t *testing.T) {
 	}
 }
 
+func TestExplainShowsTheSecondsThatTheLatencyIsMadeOf(t *testing.T) {
+	_, address := start(t, site)
+	want := `openai_chat: 22 tokens, 5 whole blocks of 4, by auto (o200k_base)
+One of the first 2 takes it, at random.
+
+     upstream  cached  uncached  sequences  own s  queue s  wait s  eviction s  step s  KV use  penalty    cost    
+  127.0.0.1:1       0        22          0  0.013    0.000   0.000       0.000   0.012   0.001   0.0000  0.0013  <-
+  127.0.0.1:2       0        22          0  0.013    0.000   0.000       0.000   0.012   0.001   0.0000  0.0013  <-
+`
+	if out := succeed(t, chat, "explain", "-", "--address", address); out != want {
+		t.Errorf("prints\n%s, want\n%s", out, want)
+	}
+}
+
 func TestTheAddressIsTakenFromTheConfiguration(t *testing.T) {
 	c, address := start(t, site)
 	config := filepath.Join(c.Dir(), "config.json")
@@ -240,7 +254,7 @@ func TestTheAddressIsTakenFromTheConfiguration(t *testing.T) {
 }
 
 func TestExplainShowsWhatEachUpstreamWouldCost(t *testing.T) {
-	_, address := start(t, site)
+	_, address := start(t, strings.Replace(site, "block_size 4", "block_size 4\n\t\t\tobjective token_load", 1))
 	want := `openai_chat: 22 tokens, 5 whole blocks of 4, by auto (o200k_base)
 One of the first 2 takes it, at random.
 

@@ -48,6 +48,13 @@ type explanation struct {
 		Load           float64 `json:"load"`
 		FailurePenalty float64 `json:"failure_penalty"`
 		Cost           float64 `json:"cost"`
+		// With objective latency only.
+		Own      float64 `json:"own_seconds"`
+		Queue    float64 `json:"queue_seconds"`
+		Wait     float64 `json:"wait_seconds"`
+		Eviction float64 `json:"eviction_seconds"`
+		Step     float64 `json:"step_seconds"`
+		KVUse    float64 `json:"kv_use"`
 	} `json:"upstreams"`
 	Truncated bool `json:"truncated"`
 }
@@ -83,19 +90,23 @@ func printExplanation(w io.Writer, e *explanation) {
 	}
 	fmt.Fprintln(w)
 	rows := table(w)
-	// The cost of another objective than the token load is a small number.
-	cost := "%.0f"
-	if e.Objective != "token_load" {
-		cost = "%.4g"
+	if e.Objective == "token_load" {
+		fmt.Fprint(rows, "upstream\tcached\tuncached\tprefill\tdecode\tsequences\tload\tpenalty\tcost\t\t\n")
+	} else {
+		fmt.Fprint(rows, "upstream\tcached\tuncached\tsequences\town s\tqueue s\twait s\teviction s\tstep s\tKV use\tpenalty\tcost\t\t\n")
 	}
-	fmt.Fprint(rows, "upstream\tcached\tuncached\tprefill\tdecode\tsequences\tload\tpenalty\tcost\t\t\n")
 	for _, u := range e.Upstreams {
 		mark := ""
 		if u.Chosen {
 			mark = "<-"
 		}
-		fmt.Fprintf(rows, "%s\t%d\t%d\t%d\t%d\t%d\t%.0f\t"+cost+"\t"+cost+"\t%s\t\n", shown(u.Address),
-			u.CachedTokens, u.UncachedTokens, u.PrefillTokens, u.DecodeTokens, u.Sequences, u.Load, u.FailurePenalty, u.Cost, mark)
+		if e.Objective == "token_load" {
+			fmt.Fprintf(rows, "%s\t%d\t%d\t%d\t%d\t%d\t%.0f\t%.0f\t%.0f\t%s\t\n", shown(u.Address),
+				u.CachedTokens, u.UncachedTokens, u.PrefillTokens, u.DecodeTokens, u.Sequences, u.Load, u.FailurePenalty, u.Cost, mark)
+			continue
+		}
+		fmt.Fprintf(rows, "%s\t%d\t%d\t%d\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.4f\t%.4f\t%s\t\n", shown(u.Address),
+			u.CachedTokens, u.UncachedTokens, u.Sequences, u.Own, u.Queue, u.Wait, u.Eviction, u.Step, u.KVUse, u.FailurePenalty, u.Cost, mark)
 	}
 	_ = rows.Flush() // a pipe that is closed is the reader's affair
 	if e.Truncated {
