@@ -77,15 +77,11 @@ func showTokens(_ http.ResponseWriter, r *http.Request) (any, error) {
 			PromptTokens: rt.promptTokens(),
 			BlockSize:    rt.policy.BlockSize,
 		}
-		exact := tokens.exact
-		if !rt.exact {
-			exact = nil
-		}
 		enc := tokens.encoder(req.Model, rt.keys)
 		if rt.exact && tokens.remote != nil {
 			enc = nil // of an engine's ids nobody says where a message begins
 		}
-		t.lay(r.Context(), rd, req, exact, enc, limit, nil)
+		t.lay(r.Context(), rd, req, tokens.exact, enc, limit, nil)
 		return t, nil
 	})
 }
@@ -174,9 +170,7 @@ func (t *Tokenizer) Tokenize(ctx context.Context, path string, body []byte, bloc
 	}
 	enc, e := loaded.encoder(req.Model, randomKeys()), loaded.exact
 	out := &Tokenized{API: req.Kind.String(), Model: req.Model, Tokenizer: loaded.name(req.Model), TokenRatio: 1, BlockSize: blockSize}
-	if out.Exact = rd.ChainExact(ctx, req, e, enc, blockSize); !out.Exact {
-		e = nil
-	}
+	out.Exact = rd.ChainExact(ctx, req, e, enc, blockSize)
 	for i := range req.Prompts {
 		out.PromptTokens += int64(req.Prompts[i].Tokens)
 	}

@@ -127,7 +127,7 @@ func (rd *Reader) chainGiven(p *Prompt, ids []uint32, blockSize int) {
 	if blockSize > 0 {
 		rd.blocks = appendChain(rd.blocks, ids, blockSize, rd.exactRoot(p))
 	}
-	p.Tokens = len(ids)
+	p.Tokens, p.own = len(ids), true
 	// Growing rd.blocks moves it; blocks of earlier prompts stay where they are.
 	p.Blocks = rd.blocks[first:len(rd.blocks):len(rd.blocks)]
 }
@@ -165,6 +165,7 @@ func (rd *Reader) ChainAnswered(req *Request, c *Cache, asked uint64, question [
 		if rd.blocks, p.Tokens, known = c.takeChain(k, rd.blocks, len(question), blockSize); !known {
 			return false
 		}
+		p.own = true
 		p.Blocks = rd.blocks[first:len(rd.blocks):len(rd.blocks)]
 	}
 	return true

@@ -78,6 +78,7 @@ func (rd *Reader) Chain(req *Request, enc Encoder, blockSize int) {
 		}
 		// Growing rd.blocks moves it; blocks of earlier prompts stay where they are.
 		p.Blocks = rd.blocks[first:len(rd.blocks):len(rd.blocks)]
+		p.own = false
 	}
 }
 

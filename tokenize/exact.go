@@ -106,33 +106,53 @@ func (rd *Reader) chainExactChat(ctx context.Context, req *Request, e *Exact, ca
 		memory = new(exactMemory)
 	}
 	defer memory.release(e)
-	in, exact, ok := rd.chatInput(req, e, memory)
+	_, framed, exact, ok := rd.renderExact(ctx, req, e, memory)
 	if !ok {
 		return false, false
 	}
-	framed := false
+	rd.blocks = rd.blocks[:0]
+	return exact, rd.chainExactText(&req.Prompts[0], e, cached, memory, framed, blockSize)
+}
+
+// renderExact renders a chat as the engine does, its images put in, in memory.
+// Starts are where its messages begin in that text; nil if that is not known.
+// Framed is whether the tokenizer's post-processor adds to it. Ok and exact are as
+// chatInput has them.
+func (rd *Reader) renderExact(ctx context.Context, req *Request, e *Exact, memory *exactMemory) (starts []int, framed, exact, ok bool) {
+	in, exact, ok := rd.chatInput(req, e, memory)
+	if !ok {
+		return nil, false, false, false
+	}
 	if e.template.Form() != chattemplate.SGLang {
 		if framed, ok = rd.addsSpecialTokens(false); !ok {
-			return false, false
+			return nil, false, false, false
 		}
 	}
 	out, err := e.template.Render(ctx, memory.text[:0], in)
 	if err != nil {
-		return false, false
+		return nil, false, false, false
 	}
 	memory.text, memory.apart = out.Text, out.Apart
 	if out.Starts != nil {
 		memory.starts = out.Starts
 	}
 	if len(memory.images) > 0 {
-		sure, placed := e.images.placeImages(memory)
+		sure, placed := e.images.placeImages(memory, out.Starts)
 		if !placed {
-			return false, false
+			return nil, false, false, false
 		}
 		exact = exact && sure
 	}
-	rd.blocks = rd.blocks[:0]
-	return exact, rd.chainExactText(&req.Prompts[0], e, cached, memory, framed, blockSize)
+	return out.Starts, framed, exact, true
+}
+
+// framesCompletions tells whether the tokenizer's post-processor adds to the text
+// of completions; ok is false where the request says neither.
+func (rd *Reader) framesCompletions(e *Exact) (framed, ok bool) {
+	if e.template != nil && e.template.Form() == chattemplate.SGLang {
+		return true, true
+	}
+	return rd.addsSpecialTokens(true)
 }
 
 // chainExactCompletions fills the prompts of a completion, or does nothing.
@@ -142,12 +162,9 @@ func (rd *Reader) chainExactCompletions(req *Request, e *Exact, cached *CachedEn
 			return false
 		}
 	}
-	framed := true
-	if e.template == nil || e.template.Form() != chattemplate.SGLang {
-		var ok bool
-		if framed, ok = rd.addsSpecialTokens(true); !ok {
-			return false
-		}
+	framed, ok := rd.framesCompletions(e)
+	if !ok {
+		return false
 	}
 	rd.blocks = rd.blocks[:0]
 	memory := new(exactMemory) // not of the pool, as its text may be the body's
@@ -169,6 +186,7 @@ func (rd *Reader) chainExactCompletions(req *Request, e *Exact, cached *CachedEn
 			p.Tokens = rd.chainWhole(&ids, e.tokenizer, blockSize)
 		}
 		p.Blocks = rd.blocks[first:len(rd.blocks):len(rd.blocks)]
+		p.own = true
 	}
 	return true
 }

@@ -123,10 +123,10 @@ func (rd *Reader) exactImage(source, part uint32, images *imageTokenizer) (image
 }
 
 // placeImages finds the places of images in a rendering, and puts in what the
-// engine has there. Ok is false if these are not as many as the images; sure is
-// false if what is put in may become one token with what is around it, which not
-// all engines do alike.
-func (t *imageTokenizer) placeImages(memory *exactMemory) (sure, ok bool) {
+// engine has there; starts are offsets in it, in order, and follow. Ok is false if
+// these are not as many as the images; sure is false if what is put in may become
+// one token with what is around it, which not all engines do alike.
+func (t *imageTokenizer) placeImages(memory *exactMemory, starts []int) (sure, ok bool) {
 	text, images := memory.text, memory.images
 	placeholder := []byte(t.Placeholder)
 	if bytes.Count(text, placeholder) != len(images) {
@@ -135,6 +135,7 @@ func (t *imageTokenizer) placeImages(memory *exactMemory) (sure, ok bool) {
 	sure = true
 	if t.Text != t.Placeholder {
 		sure = linesAround(text, placeholder)
+		moveStarts(starts, text, placeholder, len(t.Text))
 		memory.spare = replaceAll(memory.spare[:0], text, placeholder, t.Text)
 		memory.text, memory.spare = memory.spare, text
 		text = memory.text
@@ -178,6 +179,23 @@ func replaceAll(dst, text, old []byte, replacement string) []byte {
 		}
 		dst = append(append(dst, text[:i]...), replacement...)
 		text = text[i+len(old):]
+	}
+}
+
+// moveStarts moves offsets, which are in order, to where they are once another text
+// of that length is in each of a part's places.
+func moveStarts(starts []int, text, old []byte, length int) {
+	moved, from := 0, 0
+	for i, at := range starts {
+		for at > from {
+			next := bytes.Index(text[from:at], old)
+			if next < 0 {
+				break
+			}
+			from += next + len(old)
+			moved += length - len(old)
+		}
+		starts[i] = at + moved
 	}
 }
 

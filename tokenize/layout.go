@@ -5,8 +5,6 @@ package tokenize
 import (
 	"context"
 	"unicode/utf8"
-
-	"github.com/kvaware/caddy-kvaware/tokenize/chattemplate"
 )
 
 // Layout is a prompt token by token, for people to look at.
@@ -49,17 +47,20 @@ func knownRole(role string) string {
 }
 
 // Layout encodes one prompt of req, which must be the reader's last one, without
-// any cache. With e it is that which [Reader.ChainExact] makes exact, else that
-// which [Reader.Chain] chains with enc. It is not ok if e cannot serve, as Render
-// may fail once and succeed another time. Blocks of the prompts stay as they are.
+// any cache, in the way in which [Reader.ChainExact] with e and enc, or [Reader.Chain]
+// with enc, chained it before. It is not ok if that cannot be done again, as a
+// rendering may fail once and succeed another time. Blocks of the prompts stay as
+// they are.
 //
 // Its time is linear in the prompt, its memory a small multiple.
 func (rd *Reader) Layout(ctx context.Context, req *Request, prompt int, e *Exact, enc Encoder) (l Layout, ok bool) {
 	p := &req.Prompts[prompt]
 	rd.ids = rd.ids[:0]
 	switch {
-	case e == nil:
+	case !p.own:
 		l.Messages = rd.layoutPieces(p, enc)
+	case e == nil:
+		return Layout{}, false
 	case req.Kind == OpenAIChat:
 		if l.Messages, ok = rd.layoutChat(ctx, req, e); !ok {
 			return Layout{}, false
@@ -123,7 +124,7 @@ func measure(messages []Message, end int) {
 
 // layoutCompletion appends the ids of a plain prompt.
 func (rd *Reader) layoutCompletion(p *Prompt, e *Exact) bool {
-	framed, ok := rd.addsSpecialTokens(true)
+	framed, ok := rd.framesCompletions(e)
 	if !ok {
 		return false
 	}
@@ -148,35 +149,51 @@ func framing(e *Exact, framed bool) (before, after []uint32) {
 	return e.tokenizer.Frame()
 }
 
-// layoutChat appends the ids of a chat as its template renders it. Chats with images
-// are laid out in the stable way.
+// layoutChat appends the ids of a chat as its template renders it.
 func (rd *Reader) layoutChat(ctx context.Context, req *Request, e *Exact) (messages []Message, ok bool) {
-	if e.template == nil || len(req.Prompts) != 1 || req.Prompts[0].keepLast > 0 {
-		return nil, false
-	}
 	memory := new(exactMemory)
-	in, _, ok := rd.chatInput(req, e, memory)
-	if !ok || len(memory.images) > 0 {
+	begins, framed, _, ok := rd.renderExact(ctx, req, e, memory)
+	if !ok {
 		return nil, false
 	}
-	framed := false
-	if e.template.Form() != chattemplate.SGLang {
-		if framed, ok = rd.addsSpecialTokens(false); !ok {
-			return nil, false
-		}
-	}
-	out, err := e.template.Render(ctx, nil, in)
-	if err != nil || out.Apart > 0 {
-		return nil, false
+	text, apart := memory.text, []byte(nil)
+	if memory.apart > 0 {
+		text, apart = text[:memory.apart], text[memory.apart:]
 	}
 	before, after := framing(e, framed)
 	rd.ids = append(rd.ids, before...)
-	if starts, known := rd.appendFrom(e, out); known {
+	c := textChaining{segments: segments{rd: rd}, e: e, memory: memory}
+	starts, known := rd.appendFrom(e, text, begins)
+	if len(memory.images) > 0 {
+		rd.moveBehindImages(starts, e.images.token, memory.images)
+		if !c.expand(0, memory.images) {
+			return nil, false
+		}
+	}
+	if apart != nil {
+		c.encodeApart(apart)
+	}
+	if known {
 		messages = rd.rolesOf(starts)
 	}
 	rd.ids = append(rd.ids, after...)
 	measure(messages, len(rd.ids))
 	return messages, true
+}
+
+// moveBehindImages moves places among the ids, which are in order, to where they
+// are once each image token is as many as its image has.
+func (rd *Reader) moveBehindImages(starts []int, token uint32, images []exactImage) {
+	from, moved, next := 0, 0, 0
+	for i, at := range starts {
+		for ; from < at; from++ {
+			if rd.ids[from] == token && next < len(images) {
+				moved += int(images[next].tokens) - 1
+				next++
+			}
+		}
+		starts[i] = at + moved
+	}
 }
 
 // rolesOf gives the messages of a chat, which start at these tokens.
@@ -195,10 +212,9 @@ func (rd *Reader) rolesOf(starts []int) (messages []Message) {
 // appendFrom appends the ids of a rendering and finds the first token of each
 // message in them. Not known is where messages begin that the Jinja engine
 // rendered, or of which too many would have to be encoded over and over.
-func (rd *Reader) appendFrom(e *Exact, out chattemplate.Output) (starts []int, known bool) {
-	text := out.Text
+func (rd *Reader) appendFrom(e *Exact, text []byte, begins []int) (starts []int, known bool) {
 	left := 4*len(text) + 1<<16 // bytes to encode a second time
-	known = len(out.Starts) > 0
+	known = len(begins) > 0
 	from, first := 0, len(rd.ids)
 	var inside []int // offsets between from and the next safe place
 	var again []uint32
@@ -215,7 +231,7 @@ func (rd *Reader) appendFrom(e *Exact, out chattemplate.Output) (starts []int, k
 		}
 		from, first, inside = to, len(rd.ids), inside[:0]
 	}
-	for _, at := range out.Starts {
+	for _, at := range begins {
 		switch {
 		case at > from && e.cuts.allows(text, at):
 			part(at)

@@ -9,16 +9,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kvaware/caddy-kvaware/tokenize/chattemplate"
 )
 
 // layouts gives the layout of each prompt of a request, and checks it against
 // the chains.
 func layouts(t testing.TB, rd *Reader, req *Request, e *Exact, enc Encoder) (all []Layout) {
 	t.Helper()
-	exact := rd.ChainExact(context.Background(), req, e, enc, 4)
-	if !exact {
-		e = nil
-	}
+	rd.ChainExact(context.Background(), req, e, enc, 4)
 	for i := range req.Prompts {
 		p := &req.Prompts[i]
 		l, ok := rd.Layout(context.Background(), req, i, e, enc)
@@ -26,7 +25,7 @@ func layouts(t testing.TB, rd *Reader, req *Request, e *Exact, enc Encoder) (all
 			t.Fatal("no layout of what was chained")
 		}
 		root := p.root
-		if exact {
+		if p.own {
 			root = rd.exactRoot(p)
 		}
 		checkChain(t, p, l.IDs, 4, root)
@@ -232,6 +231,58 @@ func TestExactCompletionsAreLaidOutAsTheyAreChained(t *testing.T) {
 	}
 }
 
+// Those of images are laid out with as many ids as the images have, also where an
+// image's size is a guess; those of SGLang's with the answer that is to go on.
+func TestChatsWithImagesAndSGLangsAreLaidOutAsTheyAreChained(t *testing.T) {
+	vision := newVisionExact(t)
+	sglang := NewExact(vision.tokenizer, loadTemplate(t, json.RawMessage("{}"), templateText(t, "qwen3"), chattemplate.SGLang))
+	continued := `{"continue_final_message":true,"messages":[{"role":"user","content":"Which?"},{"role":"assistant","content":"That one"}]}`
+	for name, c := range map[string]struct {
+		e                   *Exact
+		body                []byte
+		synthetic, messages int
+	}{
+		"known":   {vision, visionChat(t, pictureURI(280, 280, "a"), pictureURI(56, 56, "b")), 104, 0},
+		"guessed": {vision, visionChat(t, pictureURI(280, 280, "a"), "https://x/y.png"), -1, 0},
+		"sglang":  {sglang, []byte(continued), 0, 2},
+	} {
+		rd := NewReader()
+		req := readExact(t, rd, OpenAIChat, c.body)
+		l := layouts(t, rd, req, c.e, c.e.tokenizer)[0]
+		synthetic := 0
+		for _, id := range l.IDs {
+			synthetic += int(id >> 31)
+		}
+		if !req.Prompts[0].own || len(l.Messages) != c.messages || synthetic != c.synthetic && c.synthetic >= 0 {
+			t.Errorf("%s: in the engine's way: %t, %d ids of no text, messages %+v", name, req.Prompts[0].own, synthetic, l.Messages)
+		}
+		if c.messages == 2 && l.Messages[1].Tokens == 0 {
+			t.Errorf("%s: nothing goes on: %+v", name, l.Messages)
+		}
+	}
+	for _, body := range []string{`{"prompt":"a b c"}`, `{"prompt":"a b c","add_special_tokens":false}`, `{"prompt":[1,2]}`} {
+		for _, form := range []chattemplate.Form{chattemplate.VLLM, chattemplate.SGLang} {
+			e := NewExact(loadHF(t, exactDir+"/metaspace.json"), loadTemplate(t, json.RawMessage("{}"), templateText(t, "qwen3"), form))
+			rd := NewReader()
+			layouts(t, rd, readExact(t, rd, OpenAICompletions, []byte(body)), e, e.tokenizer)
+		}
+	}
+}
+
+func TestPlacesMoveByWhatIsPutInBeforeThem(t *testing.T) {
+	text, places := []byte("a<i>b<i><i>c"), []int{0, 1, 1, 4, 5, 5, 8, 11, 12}
+	moveStarts(places, text, []byte("<i>"), 5)
+	if want := []int{0, 1, 1, 6, 7, 7, 12, 17, 18}; !slices.Equal(places, want) {
+		t.Errorf("%v, want %v", places, want)
+	}
+	rd, starts := NewReader(), []int{0, 1, 2, 2, 4, 5, 6}
+	rd.ids = []uint32{1, 9, 2, 9, 9, 3}
+	rd.moveBehindImages(starts, 9, []exactImage{{tokens: 3}, {tokens: 1}, {tokens: 0}})
+	if want := []int{0, 1, 4, 4, 6, 6, 7}; !slices.Equal(starts, want) {
+		t.Errorf("%v, want %v", starts, want)
+	}
+}
+
 func FuzzLayoutIsWhatWasChained(f *testing.F) {
 	for _, c := range loadCases(f) {
 		if len(c.body) < 1<<14 {
@@ -241,7 +292,9 @@ func FuzzLayoutIsWhatWasChained(f *testing.F) {
 	for _, chat := range exactChats(f) {
 		f.Add(chat.body, "/v1/chat/completions")
 	}
-	e := newTestExact(f, "chatml", "qwen3")
+	f.Add(visionChat(f, pictureURI(30, 40, "a"), "https://x/y"), "/v1/chat/completions")
+	e, vision := newTestExact(f, "chatml", "qwen3"), newVisionExact(f)
+	sglang := NewExact(vision.tokenizer, loadTemplate(f, json.RawMessage("{}"), templateText(f, "qwen3"), chattemplate.SGLang))
 	f.Fuzz(func(t *testing.T, body []byte, path string) {
 		rd := NewReader()
 		req, err := rd.Read(KindOfPath(path), path, bytes.Clone(body))
@@ -249,6 +302,8 @@ func FuzzLayoutIsWhatWasChained(f *testing.F) {
 			return
 		}
 		layouts(t, rd, req, nil, byteEncoder{})
-		layouts(t, rd, req, e, e.tokenizer)
+		for _, e := range []*Exact{e, vision, sglang} {
+			layouts(t, rd, req, e, e.tokenizer)
+		}
 	})
 }

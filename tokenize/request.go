@@ -69,4 +69,5 @@ type Prompt struct {
 	first, end uint32 // its pieces
 	root       uint64 // what the first block is chained to
 	keepLast   int    // the engine cuts the prompt to its last so many tokens; 0: it does not
+	own        bool   // it was chained as the ids that the engine itself makes
 }

@@ -138,7 +138,7 @@ func printTokenized(w io.Writer, t *kvaware.Tokenized, ids promptIDs) error {
 	if t.Pool != "" {
 		fmt.Fprintf(w, "pool       %s\n", shown(t.Pool))
 	}
-	exact := "a stable rendering of our own"
+	exact := "not exactly the engine's tokens"
 	if t.Exact {
 		exact = "exactly the engine's tokens"
 	}
@@ -153,8 +153,8 @@ func printTokenized(w io.Writer, t *kvaware.Tokenized, ids promptIDs) error {
 			name = fmt.Sprint("prompt ", i+1)
 		}
 		fmt.Fprintf(w, "\n%s: %s, %s of %d\n", name, counted(p.Tokens, "token"), counted(p.Blocks, "whole block"), t.BlockSize)
-		if t.Exact && t.API == "openai_chat" && p.Messages == nil {
-			fmt.Fprintln(w, "Its chat template does not tell where messages begin.")
+		if t.API == "openai_chat" && p.Messages == nil {
+			fmt.Fprintln(w, "Where its messages begin is not known.")
 		}
 		printMessages(w, p)
 		if i < len(ids) {
