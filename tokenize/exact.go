@@ -67,8 +67,8 @@ const tagExact hashTag = 1 << 16
 // computes, and reports whether it could. Chains of the two have different roots
 // and never match.
 //
-// Exact are chats of the OpenAI API and completions, of text and of images whose
-// size the body tells. Of an image that is only named (no image is fetched) the
+// Exact are chats of the OpenAI API and completions, of text and for vLLM of images
+// whose size the body tells. Of an image that is only named (no image is fetched) the
 // number of tokens is a guess: that is not exact, but the chain is that of the ids
 // up to the image, and no other way's. Everything else gets the chains of Chain
 // with enc: what brings a template of its own, holds other media, is to be
@@ -141,7 +141,12 @@ func (rd *Reader) renderExact(ctx context.Context, req *Request, e *Exact, memor
 		if !placed {
 			return nil, false, false, false
 		}
-		exact = exact && sure
+		// With images SGLang makes tokens of the text of its own tokens, in ways of
+		// each model's, and was not asked.
+		exact = exact && sure && e.template.Form() == chattemplate.VLLM
+		if out.Apart > 0 {
+			return nil, false, false, false
+		}
 	}
 	return out.Starts, framed, exact, true
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -146,6 +147,19 @@ func TestImagesThatAreNotUnderstoodGetTheStableChain(t *testing.T) {
 		plain.Chain(req, e.tokenizer, 2)
 		if want := &req.Prompts[0]; exact || got.Tokens != want.Tokens || !slices.Equal(got.Blocks, want.Blocks) {
 			t.Errorf("%s: exact is %t, %d tokens, want the stable chain of %d", name, exact, got.Tokens, want.Tokens)
+		}
+	}
+}
+
+// Its chats with images go through a text, which is of each model's own kind.
+func TestChatsWithImagesAreNotExactForSGLang(t *testing.T) {
+	vision := newVisionExact(t)
+	for _, more := range []string{"", `"continue_final_message":true,`} {
+		e := NewExact(vision.tokenizer, loadTemplate(t, json.RawMessage("{}"), templateText(t, "Qwen3-VL-30B-A3B-Instruct-Q8_0"), chattemplate.SGLang))
+		e.images = vision.images
+		body := bytes.Replace(visionChat(t, pictureURI(280, 280, "a"), pictureURI(280, 280, "b")), []byte("{"), []byte("{"+more), 1)
+		if p, exact := chainExact(t, NewReader(), e, e.tokenizer, OpenAIChat, body, 4); exact || len(p.Blocks) == 0 {
+			t.Errorf("exact is %t, %d blocks", exact, len(p.Blocks))
 		}
 	}
 }
