@@ -54,9 +54,10 @@ type Tokenizer struct {
 	// completions of the OpenAI API become the very tokens that the engine makes of
 	// them; without, or where it cannot serve (sound and films, other APIs, a
 	// rendering of more than 50 ms), prompts are rendered in a stable way of our
-	// own. Images count as vLLM counts them, for SGLang about so, if their size is in the request and beside the
-	// template is a preprocessor_config.json of Qwen2-VL, Qwen2.5-VL, Qwen3-VL or
-	// Gemma 3. All is read when the configuration is loaded. Only for `hf`.
+	// own. Images count as vLLM counts them, for SGLang about so, if their size is
+	// in the request and beside the template is a preprocessor_config.json of
+	// Qwen2-VL, Qwen2.5-VL, Qwen3-VL or Gemma 3. All is read when the configuration
+	// is loaded. Only for `hf`.
 	// Default: none.
 	ChatTemplate string `json:"chat_template,omitempty"`
 
