@@ -43,8 +43,8 @@ type RemoteTokenizer struct {
 	//   which go the way of the request itself. vLLM 0.32 serves them if started with
 	//   `--enable-scale-out` or as `vllm launch render`.
 	// - `tokenize`: `/tokenize` of vLLM and SGLang. Prompts with documents, a
-	//   reasoning effort, a response format or a choice of tools are not asked for,
-	//   as vLLM takes no notice of them there. Not for gpt-oss, which vLLM renders in
+	//   reasoning effort, a response format, a choice of tools or `reasoning_content`
+	//   are not asked for, as vLLM takes no notice of them there. Not for gpt-oss, which vLLM renders in
 	//   another way than there.
 	//
 	// Default: `render` where an engine has it, else `tokenize`.

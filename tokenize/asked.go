@@ -79,7 +79,8 @@ func (rd *Reader) AppendQuestion(dst []byte, req *Request) (q Question, ok bool)
 		add("add_generation_prompt", f[keyAddGenerationPrompt])
 		add("continue_final_message", f[keyContinueFinalMessage])
 		q.RenderOnly = !rd.isNull(f[keyDocuments]) || !rd.isNull(f[keyReasoningEffort]) ||
-			!rd.isNull(f[keyResponseFormat]) || !rd.isNull(f[keyTools]) && !rd.isDefaultChoice(f[keyToolChoice])
+			!rd.isNull(f[keyResponseFormat]) || !rd.isNull(f[keyTools]) && !rd.isDefaultChoice(f[keyToolChoice]) ||
+			rd.anyHas(f[keyMessages], keyReasoningContent)
 	} else {
 		add("prompt", f[keyPrompt])
 		// It takes one text.
@@ -89,6 +90,16 @@ func (rd *Reader) AppendQuestion(dst []byte, req *Request) (q Question, ok bool)
 	dst = strconv.AppendBool(dst, special)
 	q.Body = append(dst, '}')
 	return q, true
+}
+
+// anyHas tells whether one of the messages has that member.
+func (rd *Reader) anyHas(messages uint32, k key) bool {
+	for m, end := rd.elements(messages); m < end; m = rd.scanner.nodes[m].next {
+		if !rd.isNull(rd.member(m, k)) {
+			return true
+		}
+	}
+	return false
 }
 
 // isDefaultChoice tells whether which tool to call is left to the model.

@@ -10,7 +10,8 @@
 //     vllm/entrypoints/scale_out/render of 0.32 and, before it, serve/render.
 //   - Tokenize: POST /tokenize, which vLLM and SGLang answer with one object with
 //     the list "tokens". vLLM takes no notice here of what changes a prompt
-//     besides messages, tools and chat_template_kwargs. Source:
+//     besides messages, tools and chat_template_kwargs, and in messages none of
+//     reasoning_content. Source:
 //     vllm/entrypoints/serve/tokenize/protocol.py and SGLang's
 //     srt/entrypoints/openai/serving_tokenize.py.
 //
