@@ -3,15 +3,11 @@
 package kvaware
 
 import (
-	"errors"
 	"fmt"
 	"hash/maphash"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
 
@@ -173,56 +169,6 @@ func (t *Tokenizer) provision(repl *caddy.Replacer) (*tokens, error) {
 	}
 	return nil, fmt.Errorf("unknown kind %q: expecting one of %s", t.Kind,
 		strings.Join([]string{tokenizerAuto, tokenizerTiktoken, tokenizerHF, tokenizerEstimate, tokenizerRemote}, ", "))
-}
-
-// renderTime bounds the rendering of one chat by its template. Beyond it the
-// request is rendered in our own way.
-const renderTime = 50 * time.Millisecond
-
-// loadExact reads a chat template, and the image processor beside it if there is
-// one that is known and goes with the tokenizer: without, images are not exact.
-func loadExact(tokenizer *tokenize.HFTokenizer, path string, form chattemplate.Form) (*tokenize.Exact, error) {
-	template, err := loadTemplate(path, form)
-	if err != nil {
-		return nil, err
-	}
-	exact := tokenize.NewExact(tokenizer, template)
-	for _, name := range [...]string{"preprocessor_config.json", "processor_config.json"} {
-		config, err := os.ReadFile(filepath.Join(filepath.Dir(path), name)) //nolint:gosec // beside the file that the operator names
-		if err != nil {
-			continue
-		}
-		if images, err := chattemplate.LoadImageProcessor(config); err == nil && exact.TakeImages(images) == nil {
-			break
-		}
-	}
-	return exact, nil
-}
-
-// loadTemplate reads a chat template: a tokenizer_config.json, or a .jinja file
-// with the tokenizer_config.json beside it for the special tokens.
-func loadTemplate(path string, form chattemplate.Form) (*chattemplate.Template, error) {
-	file, err := os.ReadFile(path) //nolint:gosec // the operator names the file
-	if err != nil {
-		return nil, err
-	}
-	config, text := file, ""
-	beside := "chat_template.jinja"
-	if filepath.Ext(path) != ".json" {
-		config, text = nil, string(file)
-		beside = "tokenizer_config.json"
-	}
-	other, err := os.ReadFile(filepath.Join(filepath.Dir(path), beside))
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-	case err != nil:
-		return nil, err
-	case config == nil:
-		config = other
-	default:
-		text = string(other)
-	}
-	return chattemplate.Load(config, text, chattemplate.Options{Form: form, MaxTime: renderTime})
 }
 
 // encoder gives what the text of a request for that model and with those keys is

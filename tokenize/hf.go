@@ -92,12 +92,8 @@ func forget(sum [sha256.Size]byte) {
 }
 
 func readHFFile(path string) ([]byte, error) {
-	f, err := os.Open(path) //nolint:gosec // the operator names the file
-	if err != nil {
-		return nil, fmt.Errorf("opening the tokenizer: %w", err)
-	}
-	defer f.Close()
-	info, err := f.Stat()
+	// Opening a pipe would wait for who writes to it.
+	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("opening the tokenizer: %w", err)
 	}
@@ -107,6 +103,11 @@ func readHFFile(path string) ([]byte, error) {
 	case info.Size() > maxHFFile:
 		return nil, &HFError{path, "file", fmt.Sprintf("%d bytes, more than %d", info.Size(), maxHFFile), "no known tokenizer.json is so large; check the path"}
 	}
+	f, err := os.Open(path) //nolint:gosec // the operator names the file
+	if err != nil {
+		return nil, fmt.Errorf("opening the tokenizer: %w", err)
+	}
+	defer f.Close()
 	file := make([]byte, info.Size()+1)
 	n, err := readFull(f, file)
 	if err != nil {
