@@ -16,7 +16,10 @@ import (
 const (
 	maxSteps      = 1 << 20 // loop passes and macro calls
 	maxMacroDepth = 256
-	checkEvery    = 64 // steps between looks at the deadline
+	checkEvery    = 64      // steps between looks at the deadline
+	builtPerCheck = 1 << 20 // bytes of operands between such looks
+	itemBytes     = 64      // about what an item of a list takes
+	maxItems      = 1 << 20 // values in one that is spelt
 )
 
 // partsOf tells which engines give the template lists of parts as content.
@@ -62,6 +65,7 @@ type run struct {
 	chat     *chat
 	most     int
 	printed  int
+	built    int // bytes of operands
 	steps    int
 	depth    int
 }
@@ -86,6 +90,19 @@ func (r *run) late() error {
 func (r *run) spend(bytes int) error {
 	if r.printed += bytes; r.printed > r.most {
 		return fail(ReasonTooLarge, "output")
+	}
+	return nil
+}
+
+// operand accounts for a text or a list that something is made of, of so many
+// bytes. What is made of one that is within bounds is a small multiple of it.
+func (r *run) operand(bytes int) error {
+	if bytes > r.most {
+		return fail(ReasonTooLarge, "text")
+	}
+	before := r.built / builtPerCheck
+	if r.built += bytes; r.built/builtPerCheck > before {
+		return r.late()
 	}
 	return nil
 }
@@ -185,10 +202,19 @@ func toEngine(v Value) (jinja.Value, error) {
 }
 
 // fromEngine converts a value back, to spell it. A template can nest values no
-// deeper than the chat's and its own literals, unless it nests one in itself.
-func fromEngine(v jinja.Value, depth int) (Value, error) {
+// deeper than the chat's and its own literals, unless it nests one in itself. One
+// that holds another in two places has that many more to spell.
+func fromEngine(v jinja.Value) (Value, error) {
+	left := maxItems
+	return fromEngineAt(v, 0, &left)
+}
+
+func fromEngineAt(v jinja.Value, depth int, left *int) (Value, error) {
 	if depth > 2*maxDepth {
 		return Value{}, fail(ReasonTooLarge, "depth")
+	}
+	if *left--; *left < 0 {
+		return Value{}, fail(ReasonTooLarge, "value")
 	}
 	switch {
 	case v.IsUndefined():
@@ -207,7 +233,7 @@ func fromEngine(v jinja.Value, depth int) (Value, error) {
 		list := Value{kind: List, items: make([]Value, v.AsList().Len())}
 		for i, item := range v.AsList().Items {
 			var err error
-			if list.items[i], err = fromEngine(item, depth+1); err != nil {
+			if list.items[i], err = fromEngineAt(item, depth+1, left); err != nil {
 				return Value{}, err
 			}
 		}
@@ -217,7 +243,7 @@ func fromEngine(v jinja.Value, depth int) (Value, error) {
 		dict := Value{kind: Dict, keys: d.Keys, items: make([]Value, len(d.Keys))}
 		for i, key := range d.Keys {
 			var err error
-			if dict.items[i], err = fromEngine(d.Data[key], depth+1); err != nil {
+			if dict.items[i], err = fromEngineAt(d.Data[key], depth+1, left); err != nil {
 				return Value{}, err
 			}
 		}

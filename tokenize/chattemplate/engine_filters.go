@@ -48,8 +48,11 @@ var filterFunctions = map[string]engineFunc{
 	"indent":     indent,
 }
 
-func stringFilter(_ *run, args engineArgs, _ engineKwargs) (jinja.Value, error) {
+func stringFilter(r *run, args engineArgs, _ engineKwargs) (jinja.Value, error) {
 	s, err := text(args, 0)
+	if err == nil {
+		err = r.operand(len(s))
+	}
 	return jinja.NewString(s), err
 }
 
@@ -82,7 +85,7 @@ func tojson(r *run, args engineArgs, kwargs engineKwargs) (jinja.Value, error) {
 	if v, ok := argument(args, kwargs, 4, "sort_keys"); ok {
 		style.sorted = v.IsTruthy()
 	}
-	v, err := fromEngine(args[0], 0)
+	v, err := fromEngine(args[0])
 	if err != nil {
 		return jinja.Value{}, err
 	}
@@ -150,6 +153,9 @@ func join(r *run, args engineArgs, kwargs engineKwargs) (jinja.Value, error) {
 			b.WriteString(separator)
 		}
 		b.WriteString(s)
+		if b.Len() > r.most {
+			return jinja.Value{}, fail(ReasonTooLarge, "text")
+		}
 	}
 	return jinja.NewString(b.String()), r.spend(b.Len())
 }
@@ -202,6 +208,9 @@ func replace(r *run, args engineArgs, kwargs engineKwargs) (jinja.Value, error) 
 	n := -1
 	if v, ok := argument(args, kwargs, 3, "count"); ok && v.IsInt() {
 		n = int(v.AsInt())
+	}
+	if places := strings.Count(s, old); len(with) > len(old) && places > (r.most-len(s))/(len(with)-len(old)) {
+		return jinja.Value{}, fail(ReasonTooLarge, "text")
 	}
 	s = strings.Replace(s, old, with, n)
 	return jinja.NewString(s), r.spend(len(s))
@@ -350,6 +359,9 @@ func indent(r *run, args engineArgs, kwargs engineKwargs) (jinja.Value, error) {
 		return jinja.Value{}, fail(ReasonUnsupported, "line ends in indent")
 	}
 	lines := strings.Split(s, "\n")
+	if len(by) > 0 && len(lines) > r.most/len(by) {
+		return jinja.Value{}, fail(ReasonTooLarge, "text")
+	}
 	for i, line := range lines {
 		if (i > 0 || first.IsTruthy()) && (line != "" || blank.IsTruthy() || i == 0) {
 			lines[i] = by + line

@@ -34,6 +34,8 @@ func init() {
 		functionTable[ours+"m_"+name] = f
 	}
 	functionTable[ours+"print"] = printValue
+	functionTable[ours+"summand"] = summand
+	functionTable[ours+"factor"] = factor
 	functionTable[ours+"method"] = boundMethod
 	functionTable[ours+"item"] = item
 	functionTable[ours+"iter"] = func(_ *run, args engineArgs, _ engineKwargs) (jinja.Value, error) {
@@ -72,6 +74,25 @@ func init() {
 	functionTable["range"] = boundedRange
 }
 
+// summand is an operand of +.
+func summand(r *run, args engineArgs, _ engineKwargs) (v jinja.Value, err error) {
+	switch v = args[0]; {
+	case v.IsString():
+		err = r.operand(len(v.AsString()))
+	case v.IsList():
+		err = r.operand(itemBytes * v.AsList().Len())
+	}
+	return v, err
+}
+
+// factor is an operand of * or %. Python also repeats and formats texts by these.
+func factor(_ *run, args engineArgs, _ engineKwargs) (jinja.Value, error) {
+	if !args[0].IsNumber() && !args[0].IsBool() {
+		return jinja.Value{}, fail(ReasonUnsupported, "arithmetic with what is no number")
+	}
+	return args[0], nil
+}
+
 // functions binds the table to a rendering.
 func (r *run) functions(vars map[string]jinja.Value) {
 	for name, f := range functionTable {
@@ -98,7 +119,7 @@ func text(args engineArgs, i int) (string, error) {
 	if args[i].IsString() {
 		return args[i].AsString(), nil
 	}
-	v, err := fromEngine(args[i], 0)
+	v, err := fromEngine(args[i])
 	if err != nil {
 		return "", err
 	}

@@ -70,7 +70,9 @@ func rewriteExpr(tokens []token) (string, error) {
 			parts[i] = t.text
 		}
 	}
-	joinTexts(tokens, before, parts)
+	wrapFactors(tokens, before, parts)
+	wrapTerms(tokens, before, parts, "~", "string")
+	wrapTerms(tokens, before, parts, "+", "summand")
 	var b strings.Builder
 	for i := range parts {
 		b.WriteString(" " + before[i] + parts[i])
@@ -106,14 +108,56 @@ func subscripts(tokens []token) []bool {
 	return out
 }
 
-// joinTexts makes strings of the operands of ~, as Python spells them.
-func joinTexts(tokens []token, before, parts []string) {
+// wrapFactors has a function of ours look at the operands of * and %.
+func wrapFactors(tokens []token, before, parts []string) {
+	wrap := func(from, end int) {
+		before[from] = ours + "factor( " + before[from]
+		parts[end] += " )"
+	}
 	for i, t := range tokens {
-		if !t.is(opToken, "~") {
+		if i == 0 || i+1 == len(tokens) || !t.is(opToken, "*") && !t.is(opToken, "%") {
 			continue
 		}
-		if from := operandStart(tokens, i-1); from <= i-1 && from >= 0 && (from == 0 || !tokens[from-1].is(opToken, "~")) {
-			before[from] = ours + "string( " + before[from]
+		if from := operand(tokens, i-1); from == 0 || !tokens[from-1].is(opToken, "*") && !tokens[from-1].is(opToken, "%") {
+			wrap(from, i-1)
+		}
+		wrap(i+1, operandEnd(tokens, i+1))
+	}
+}
+
+// operandEnd returns where the operand ends that begins with token i: a name or
+// literal, a sign before it, and the members, subscripts, calls and filters behind.
+func operandEnd(tokens []token, i int) int {
+	for i+1 < len(tokens) && (tokens[i].is(opToken, "-") || tokens[i].is(opToken, "+")) {
+		i++
+	}
+	for ; i < len(tokens); i++ {
+		if tokens[i].kind == opToken && strings.Contains("([{", tokens[i].text) {
+			i += len(bracketed(tokens[i:])) - 1
+		}
+		if i+1 >= len(tokens) || tokens[i+1].kind != opToken {
+			break
+		}
+		switch tokens[i+1].text {
+		case "(", "[":
+		case ".", "|":
+			i++
+		default:
+			return i
+		}
+	}
+	return min(i, len(tokens)-1)
+}
+
+// wrapTerms has a function of ours make or look at the operands of an operator:
+// strings of those of ~, as Python spells them.
+func wrapTerms(tokens []token, before, parts []string, operator, function string) {
+	for i, t := range tokens {
+		if !t.is(opToken, operator) {
+			continue
+		}
+		if from := operandStart(tokens, i-1); from <= i-1 && from >= 0 && (from == 0 || !tokens[from-1].is(opToken, operator)) {
+			before[from] = ours + function + "( " + before[from]
 			parts[i-1] += " )"
 		}
 		end := i + 1
@@ -127,7 +171,7 @@ func joinTexts(tokens []token, before, parts []string) {
 			}
 		}
 		if end > i+1 {
-			before[i+1] = ours + "string( " + before[i+1]
+			before[i+1] = ours + function + "( " + before[i+1]
 			parts[end-1] += " )"
 		}
 	}

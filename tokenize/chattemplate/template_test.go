@@ -5,6 +5,7 @@ package chattemplate
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -143,6 +144,44 @@ func TestOutputWorkDepthInputAndTimeAreBounded(t *testing.T) {
 	cancel()
 	if _, err := loaded(t, "", strings.Replace(nested, "%s", "", 1), Options{MaxTime: time.Minute}).Render(ctx, nil, in); reasonOf(err) != ReasonDeadline {
 		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// Each of them would be gigabytes at least.
+func TestWhatATemplateMakesOfATextIsBounded(t *testing.T) {
+	in := Input{Messages: []byte(`[{"role":"user","content":"` + strings.Repeat("a", 100_000) + `"}]`)}
+	grow := "{% set ns = namespace(x=messages[0].content, l=[1]) %}{% for i in range(60) %}%s{% endfor %}"
+	const content = "messages[0].content"
+	for text, want := range map[string]Reason{
+		"{{ 'x' * 9000000000 }}":                                                       ReasonUnsupported,
+		"{{ 9000000000 * 'x' }}":                                                       ReasonUnsupported,
+		"{% set x = " + content + " * 9000000000 %}":                                   ReasonUnsupported,
+		"{{ '%9000000000s' % 'x' }}":                                                   ReasonUnsupported,
+		strings.Replace(grow, "%s", "{% set ns.x = ns.x ~ ns.x %}", 1):                 ReasonTooLarge,
+		strings.Replace(grow, "%s", "{% set ns.x = ns.x + ns.x %}", 1):                 ReasonTooLarge,
+		strings.Replace(grow, "%s", "{% set ns.l = ns.l + ns.l %}", 1):                 ReasonTooLarge,
+		strings.Replace(grow, "%s", "{% set ns.l = [ns.l, ns.l] %}", 1) + "{{ ns.l }}": ReasonTooLarge,
+		"{% macro m(x) %}{{ m(x + x) }}{% endmacro %}{{ m('x') }}":                     ReasonTooLarge,
+		"{{ " + content + ".replace('a', " + content + ") }}":                          ReasonTooLarge,
+		"{{ " + content + " | replace('a', " + content + ") }}":                        ReasonTooLarge,
+		"{{ " + content + " | list | join(" + content + ") }}":                         ReasonTooLarge,
+		"{{ " + content + ".replace('a', '\n') | indent(" + content + ") }}":           ReasonTooLarge,
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := loaded(t, "", text, Options{MaxOutput: 1 << 22, MaxTime: time.Minute}).Render(context.Background(), nil, in)
+		runtime.ReadMemStats(&after)
+		if made := (after.TotalAlloc - before.TotalAlloc) >> 20; reasonOf(err) != want || made > 300 {
+			t.Errorf("%s: %v, want %s; %d MiB", text, err, want, made)
+		}
+	}
+	for text, want := range map[string]string{
+		"{{ 2 * 3 + 7 % 4 }}{{ messages | length * 2 - 1 }}{{ (" + content + " | length) % 7 }}{{ 2 * [1, 4][1] * 3 }}": "9" + "1" + "5" + "24",
+		"{{ 'a' + 'b' + 'c' | upper }}{{ ([1] + [2]) | length }}{{ 'a' + ('b' if 1 + 1 == 2 else 'c') ~ 1 * 2 }}":       "abC" + "2" + "ab2",
+	} {
+		if got := rendered(t, loaded(t, "", text, Options{}), in); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
 	}
 }
 
