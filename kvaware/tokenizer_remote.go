@@ -34,7 +34,7 @@ type RemoteTokenizer struct {
 	// Base URLs of engines that serve the model, such as `http://10.0.0.1:8000`.
 	// They take turns; where one does not answer, the next is tried in the time
 	// that is left. One that failed five times in a row is left alone for five
-	// seconds, and then tried with one prompt. At least one, at most 64.
+	// seconds, and then tried with one prompt; long prompts are reckoned apart. At least one, at most 64.
 	Engines []string `json:"engines,omitempty"`
 
 	// How to ask:

@@ -92,6 +92,34 @@ func TestAnEngineThatIsDownCostsNextToNothing(t *testing.T) {
 	}
 }
 
+func TestLongQuestionsThatAreLateKeepNoOthersFromTheEngine(t *testing.T) {
+	const timeout = 50 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		c := New(Options{
+			Engines: []*url.URL{{Scheme: "http", Host: "engine"}}, API: Tokenize, Timeout: timeout, MaxConcurrent: 1,
+			Transport: transport(func(r *http.Request) (*http.Response, error) {
+				if r.ContentLength > 100_000 {
+					return silent(r)
+				}
+				return up(r)
+			}),
+		})
+		long := Question{Path: "/v1/chat/completions", Body: []byte(`{"messages":[{"role":"user","content":"` + strings.Repeat("a", 100_000) + `"}]}`), Prompts: 1}
+		for i := range 20 {
+			start, want := time.Now(), Open
+			if i < failuresInARow {
+				want = Timeout
+			}
+			if why := reasonOf(t, c, long); why != want || want == Open && time.Since(start) > 0 {
+				t.Errorf("long question %d: %s after %v, want %s", i, why, time.Since(start), want)
+			}
+			if why := reasonOf(t, c, chat); why != "" {
+				t.Errorf("after %d long questions another is not answered: %s", i+1, why)
+			}
+		}
+	})
+}
+
 func TestOnlyOneQuestionProbes(t *testing.T) {
 	var c circuit
 	now := time.Now()

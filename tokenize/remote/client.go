@@ -101,8 +101,10 @@ type Client struct {
 
 // engine is one of those that are asked.
 type engine struct {
-	base    *url.URL
-	circuit circuit
+	base *url.URL
+	// Long questions have a circuit of their own: that these are late says nothing
+	// of the others.
+	short, long circuit
 	// unrendered is when it was last seen to have no Render, in Unix nanoseconds;
 	// 0: never.
 	unrendered atomic.Int64
@@ -180,7 +182,7 @@ func (c *Client) Ask(ctx context.Context, q Question) (Answer, error) {
 	first := int(c.next.Add(1) % uint32(len(c.engines)))
 	for i := range c.engines {
 		e := c.engines[(first+i)%len(c.engines)]
-		if !e.circuit.admit(time.Now()) {
+		if !c.circuit(e, q).admit(time.Now()) {
 			continue
 		}
 		if !copied {
@@ -199,10 +201,22 @@ func (c *Client) Ask(ctx context.Context, q Question) (Answer, error) {
 	return Answer{}, &Error{reason}
 }
 
+// sureRate is how many bytes of text every engine encodes in a second.
+const sureRate = 1 << 20
+
+// circuit returns the one that a question to an engine goes by.
+func (c *Client) circuit(e *engine, q Question) *circuit {
+	if int64(len(q.Body)) > int64(c.timeout)*sureRate/int64(time.Second) {
+		return &e.long
+	}
+	return &e.short
+}
+
 // askSettled asks one engine that was admitted, and tells its circuit.
 func (c *Client) askSettled(ctx, limited context.Context, e *engine, q Question) (answer Answer, why Reason) {
 	v := failed // also if what follows panics
-	defer func() { e.circuit.settle(v, time.Now()) }()
+	circuit := c.circuit(e, q)
+	defer func() { circuit.settle(v, time.Now()) }()
 	answer, why = c.askEngine(limited, e, q)
 	if why != "" && limited.Err() != nil {
 		// Whatever it was, it is because of that.
