@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestRankFilesThatMakeNoSenseAreRefused(t *testing.T) {
@@ -130,6 +131,41 @@ func TestTheLongestTokenIsTheSameWithoutTheTableOfWideCharacters(t *testing.T) {
 			if token != wantToken || n != wantN || joins != wantJoins {
 				t.Fatalf("%s: %x: token %d of %d bytes, want %d of %d", name, text, token, n, wantToken, wantN)
 			}
+		}
+	}
+}
+
+// Vocabularies that fit badly into one array, as one that lies may be made to, are
+// built in a time that grows with their size. Were each search to begin at the
+// first free place, it would be minutes.
+func TestATrieOfTokensThatFitBadlyIsBuiltInBoundedTimeAndPlace(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the time is another")
+	}
+	c := chance(9)
+	texts := &tokenTexts{start: []uint32{0}}
+	known := make(map[string]uint32)
+	for prefix := range 20_000 {
+		for label := c.next(20); label < 256; label += 1 + c.next(20) {
+			text := []byte{byte(prefix >> 8), byte(prefix), byte(label)}
+			known[string(text)] = uint32(texts.ids())
+			texts.bytes = append(texts.bytes, text...)
+			texts.start = append(texts.start, uint32(len(texts.bytes)))
+		}
+	}
+	var trie prefixTrie
+	begin := time.Now()
+	if err := trie.build(texts, make([]uint32, texts.ids())); err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(begin)
+	t.Logf("%d tokens: %v, %d nodes", texts.ids(), took, len(trie.nodes))
+	if took > 20*time.Second || len(trie.nodes) > 20*texts.ids() {
+		t.Errorf("%d tokens: %v, %d nodes", texts.ids(), took, len(trie.nodes))
+	}
+	for text, id := range known {
+		if got, n, _ := trie.longest([]byte(text)); got != id || n != len(text) {
+			t.Fatalf("%q: got %d of %d bytes, want %d", text, got, n, id)
 		}
 	}
 }

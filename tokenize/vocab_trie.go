@@ -223,6 +223,10 @@ func (p *placer) window(i uint32) uint64 {
 	return word(i>>6)>>(i&63) | word(i>>6+1)<<(64-i&63)
 }
 
+// lookedAt is in how many words fit looks for places before it takes new ones.
+// Vocabularies of merged bytes need fewer.
+const lookedAt = 1 << 10
+
 // fit takes places for children with these labels, in ascending order, and
 // returns their base, which is at least 1.
 func (p *placer) fit(labels []byte) uint32 {
@@ -241,7 +245,12 @@ func (p *placer) fit(labels []byte) uint32 {
 	for p.from < len(p.taken) && bits.OnesCount64(p.taken[p.from]) >= 62 {
 		p.from++
 	}
-	for w := p.from; ; w++ {
+	for w, looked := p.from, 0; ; w, looked = w+1, looked+1 {
+		if looked == lookedAt {
+			// It may be so of all that follow: time is worth more than these places.
+			p.from += lookedAt / 16
+			w = max(w, len(p.taken))
+		}
 		free := ^uint64(0)
 		if w < len(p.taken) {
 			free = ^p.taken[w]
