@@ -18,6 +18,16 @@ type Param struct {
 	Meaning string
 }
 
+// most is the greatest value of a parameter. What multiplies the requests that are
+// at hand at once has a lower one.
+func (p *Param) most() float64 {
+	switch p.Name {
+	case "turns", "samples":
+		return 10_000
+	}
+	return maxTokens
+}
+
 // Generator makes a workload.
 type Generator struct {
 	Name    string
@@ -120,12 +130,12 @@ func Generate(spec string, requests int) (*Trace, error) {
 	if given != "" {
 		for pair := range strings.SplitSeq(given, ",") {
 			key, text, _ := strings.Cut(pair, "=")
-			if _, ok := values[key]; !ok {
+			if g.param(key) == nil {
 				return nil, &Error{Problem: fmt.Sprintf("generator %s has no parameter %q", name, key), Remedy: "it has " + g.parameters()}
 			}
 			v, err := strconv.ParseFloat(text, 64)
-			if err != nil || !(v >= 0 && v <= maxTokens) {
-				return nil, &Error{Problem: fmt.Sprintf("%s=%s", key, text), Remedy: fmt.Sprintf("give a number from 0 to %d", maxTokens)}
+			if most := g.param(key).most(); err != nil || !(v >= 0 && v <= most) {
+				return nil, &Error{Problem: fmt.Sprintf("%s=%s", key, text), Remedy: fmt.Sprintf("give a number from 0 to %.0f", most)}
 			}
 			values[key] = v
 		}
@@ -147,6 +157,15 @@ func Generate(spec string, requests int) (*Trace, error) {
 	}
 	t.Requests = requests
 	return t, nil
+}
+
+func (g *Generator) param(name string) *Param {
+	for i := range g.Params {
+		if g.Params[i].Name == name {
+			return &g.Params[i]
+		}
+	}
+	return nil
 }
 
 func (g *Generator) parameters() string {

@@ -4,8 +4,10 @@ package trace
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 )
@@ -142,7 +144,7 @@ func TestSessionsComeAtRandomOneRequestASecond(t *testing.T) {
 }
 
 func TestAGeneratorsParametersAreChecked(t *testing.T) {
-	for _, spec := range []string{"", "nothing", "chat:", "chat:turns", "chat:turns=x", "chat:turns=-1", "chat:users=3", "chat:turns=NaN"} {
+	for _, spec := range []string{"", "nothing", "chat:", "chat:turns", "chat:turns=x", "chat:turns=-1", "chat:users=3", "chat:turns=NaN", "chat:turns=10001", "rl:samples=10001", "uniform:input=16777217"} {
 		if _, err := Generate(spec, 10); (err == nil) != (spec == "chat:") {
 			t.Errorf("%q: %v", spec, err)
 		} else if e := (*Error)(nil); err != nil && (!errors.As(err, &e) || e.Remedy == "") {
@@ -174,6 +176,63 @@ func TestSessionsAtHandAreATrace(t *testing.T) {
 	for _, want := range []*Session{one, two, nil} {
 		if s, err := src.Next(); s != want || (err == io.EOF) != (want == nil) {
 			t.Errorf("%v, %v", s, err)
+		}
+	}
+}
+
+// A generator is asked for one session at a time, so none may be without bound.
+func TestTheLargestParametersGiveSessionsOfBoundedSize(t *testing.T) {
+	for _, g := range Generators {
+		spec := g.Name + ":"
+		for _, p := range g.Params {
+			spec += fmt.Sprintf("%s=%.0f,", p.Name, p.most())
+		}
+		for _, s := range read(t, made(t, strings.TrimSuffix(spec, ","), 1), 1, 2) {
+			if len(s.Turns) > longSession {
+				t.Errorf("%s: a session of %d turns", g.Name, len(s.Turns))
+			}
+			for i := range s.Turns {
+				if n := s.Turns[i].Prompt; n > 3*maxTokens {
+					t.Fatalf("%s: a prompt of %d tokens", g.Name, n)
+				}
+			}
+		}
+	}
+	for _, s := range read(t, made(t, "chat:turns=10000,system=0,first=0,input=0,output=0", 1), 1, 3) {
+		if len(s.Turns) > longSession {
+			t.Errorf("a session of %d turns", len(s.Turns))
+		}
+	}
+}
+
+func TestTenantsShareNoPromptAndTheGreedyOneSendsItsShare(t *testing.T) {
+	owner := make(map[uint64]int)
+	greedy, n := 0, 2000
+	seen := make(map[int]bool)
+	for _, s := range read(t, made(t, "tenants:turns=1,tenants=4,greedy=0.7", n), 1, n) {
+		seen[s.Tenant] = true
+		if s.Tenant == 1 {
+			greedy++
+		}
+		system := s.Turns[0].Text[0].Seed
+		if of, ok := owner[system]; ok && of != s.Tenant {
+			t.Fatalf("tenants %d and %d share a system prompt", of, s.Tenant)
+		}
+		owner[system] = s.Tenant
+	}
+	if share := float64(greedy) / float64(n); share < 0.66 || share > 0.74 || len(seen) != 4 || seen[0] {
+		t.Errorf("%d tenants, the greedy one sends %.2f", len(seen), share)
+	}
+}
+
+// Policies that go by sessions would else take each single request for one, which no
+// client calls it.
+func TestSingleRequestsHaveNoSession(t *testing.T) {
+	for name, sessions := range map[string]bool{"uniform": false, "shared_prompt": false, "hot_prefix": false, "rl": false, "chat": true, "agents": true} {
+		for _, s := range read(t, made(t, name, 10), 1, 20) {
+			if (s.ID != 0) != sessions {
+				t.Errorf("%s: session %d", name, s.ID)
+			}
 		}
 	}
 }

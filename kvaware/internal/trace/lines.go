@@ -45,6 +45,10 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
+func errNoRequests() *Error {
+	return &Error{Problem: "no requests", Remedy: "give a trace that has some"}
+}
+
 // lines reads a file line by line.
 type lines struct {
 	r  *bufio.Reader

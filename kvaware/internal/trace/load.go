@@ -84,8 +84,13 @@ func format(open func() (io.ReadCloser, error)) (_ reader, endless bool, _ error
 		return nil, false, err
 	}
 	defer r.Close()
-	head, _ := bufio.NewReaderSize(r, 1<<20).Peek(1 << 20)
-	head = bytes.TrimSpace(head)
+	head, err := bufio.NewReaderSize(r, 1<<20).Peek(1 << 20)
+	if err != nil && err != io.EOF {
+		return nil, false, &Error{Problem: "cannot be read", Err: err}
+	}
+	if head = bytes.TrimSpace(head); len(head) == 0 {
+		return nil, false, errNoRequests()
+	}
 	line, _, _ := bytes.Cut(head, []byte("\n"))
 	has := func(key string) bool { return bytes.Contains(line, []byte(`"`+key+`"`)) }
 	type again = func() (io.ReadCloser, error)

@@ -234,7 +234,8 @@ func TestWhatIsWrongIsToldWithItsLineAndARemedy(t *testing.T) {
 		content string
 		line    int
 	}{
-		"empty":                {"", 1},
+		"empty":                {"", 0},
+		"blank lines":          {"\n \n", 0},
 		"no format":            {"hello\n", 1},
 		"half a line":          {good + `{"timestamp":`, 2},
 		"backwards":            {`{"timestamp":9,"input_length":9,"output_length":9,"hash_ids":[]}` + "\n" + good, 2},
@@ -276,6 +277,14 @@ func TestTheProjectsOwnFormatHasSessionsBoundsAndTenants(t *testing.T) {
 	q, _ := b.Hash(64, nil, nil)
 	if len(p) != 2 || len(o) != 1 || !slices.Equal(slices.Concat(p, o), q[:3]) {
 		t.Error("the second turn does not repeat the first and its output")
+	}
+}
+
+func TestWhatCannotBeReadIsNoFormat(t *testing.T) {
+	_, err := Load(t.TempDir(), Options{})
+	var e *Error
+	if !errors.As(err, &e) || e.Err == nil || !strings.Contains(err.Error(), "cannot be read") {
+		t.Errorf("a directory: %v", err)
 	}
 }
 

@@ -164,7 +164,7 @@ func (t *Trace) measure(src Source, enough int) error {
 		}
 	}
 	if t.Requests == 0 {
-		return &Error{Problem: "no requests", Remedy: "give a trace that has some"}
+		return errNoRequests()
 	}
 	t.Prompt, t.Output = prompt/float64(t.Requests), output/float64(t.Requests)
 	if span := (last - first).Seconds(); span > 0 {

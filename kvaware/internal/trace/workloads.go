@@ -51,6 +51,22 @@ var Generators = []Generator{
 		},
 	},
 	{
+		Name:    "tenants",
+		Summary: "conversations of several tenants, each with system prompts of its own, one of whom sends as much as many",
+		Params: append(chatParams(5, 300, 0),
+			Param{"tenants", 8, "tenants"},
+			Param{"greedy", 0.5, "share of the conversations that are the first tenant's"}),
+		make: func(g *gen) *Session {
+			tenant := 1
+			if n := g.count("tenants"); n > 1 && g.Float64() >= g.of("greedy") {
+				tenant = 2 + g.IntN(n-1)
+			}
+			s := chatOf(g, uint64(tenant))
+			s.Tenant = tenant
+			return s
+		},
+	},
+	{
 		Name:    "rl",
 		Summary: "rollouts: many samples of one prompt, outputs with a long tail, caches cleared by weight updates",
 		Params: []Param{
@@ -122,9 +138,10 @@ var Generators = []Generator{
 	},
 }
 
+// single is a request of a client that has no session to name.
 func single(g *gen, output int, text ...Segment) *Session {
 	g.n++
-	return &Session{ID: mix(uint64(g.n), 0, 8), Turns: []Turn{{Prompt: max(tokens(text), 1), Output: output, Text: text}}}
+	return &Session{Turns: []Turn{{Prompt: max(tokens(text), 1), Output: output, Text: text}}}
 }
 
 func chatParams(turns, output, thoughts float64) []Param {
@@ -140,21 +157,27 @@ func chatParams(turns, output, thoughts float64) []Param {
 	}
 }
 
+// longSession is how many turns a session has at most.
+const longSession = 20_000
+
 // turns is a number of that mean, geometric, at most ten times it.
 func (g *gen) turns() int {
 	mean := max(g.of("turns"), 1)
 	n := 1
-	for g.Float64() > 1/mean && n < int(10*mean) {
+	for g.Float64() > 1/mean && n < min(int(10*mean), longSession) {
 		n++
 	}
 	return n
 }
 
-func chat(g *gen) *Session {
+func chat(g *gen) *Session { return chatOf(g, 0) }
+
+// chatOf is a chat with the system prompts of an owner.
+func chatOf(g *gen, owner uint64) *Session {
 	g.n++
 	s := &Session{ID: mix(uint64(g.n), 0, 8)}
 	text := []Segment{
-		named(kindSystem, g.zipf(g.count("prompts")), g.count("system")),
+		named(kindSystem, owner<<32|g.zipf(g.count("prompts")), g.count("system")),
 		g.fresh(g.around(g.of("first"), 0.8)),
 	}
 	prompt := tokens(text)
@@ -174,11 +197,14 @@ func chat(g *gen) *Session {
 			t.Text = kept
 		}
 		s.Turns = append(s.Turns, t)
-		if len(s.Turns) >= n || len(s.Turns) == maxTurns {
+		if len(s.Turns) >= n {
 			return s
 		}
-		text = append(kept, g.fresh(g.around(g.of("input"), 0.8)))
-		prompt = tokens(text)
+		next := g.fresh(g.around(g.of("input"), 0.8))
+		if prompt += answer.Tokens + next.Tokens; prompt > maxTokens {
+			return s
+		}
+		text = append(kept, next)
 	}
 }
 
@@ -189,7 +215,6 @@ func rollouts(g *gen) *Session {
 	bound := max(g.count("max_tokens"), 1)
 	for i := range max(g.count("samples"), 1) {
 		g.pending = append(g.pending, &Session{
-			ID:     mix(uint64(g.n), uint64(i), 9),
 			Update: update && i == 0,
 			Turns: []Turn{{
 				Prompt: prompt.Tokens, Output: min(g.around(g.of("output"), g.of("tail")), bound),
@@ -216,7 +241,7 @@ func agents(g *gen) *Session {
 		text = append(text, answer)
 		t.Text = text
 		s.Turns = append(s.Turns, t)
-		if len(s.Turns) >= n {
+		if len(s.Turns) >= n || t.Prompt > maxTokens/2 {
 			return s
 		}
 		if g.Float64() < g.of("rewrite") { // a summary takes the place of what was there
