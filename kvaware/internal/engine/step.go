@@ -53,7 +53,9 @@ func (e *Engine) schedule() time.Duration {
 		p.Token*float64(prefilled+int64(e.decodes.n)) +
 		p.Context*float64(e.decodes.context) +
 		p.Pair*float64(pairs)
-	return max(time.Duration(seconds/e.params.Speed*float64(time.Second)), 1)
+	// A step of a year is none that anybody waits for, and no sum of such overflows.
+	seconds = min(seconds/e.params.Speed, 365*86400)
+	return max(time.Duration(seconds*float64(time.Second)), 1)
 }
 
 // complete hands out the tokens of the step that ended.

@@ -4,6 +4,7 @@ package replay
 
 import (
 	"container/heap"
+	"errors"
 	"io"
 	"math"
 	"time"
@@ -48,6 +49,7 @@ type arrivals struct {
 	done    bool // the source is
 	stopped bool
 	started int // requests of sessions that were read
+	early   int // requests to come of sessions that began before the run
 	turns   turnHeap
 	serial  int
 	clients int // sessions that may yet start, of a closed loop
@@ -79,6 +81,18 @@ func (h *turnHeap) Pop() any {
 
 const never = time.Duration(math.MaxInt64)
 
+// Errors of a run whose rate does not suit its trace.
+var (
+	ErrTooMany = errors.New("too many sessions would go on at once; give a lower rate, or a trace of shorter think times")
+	ErrTooSlow = errors.New("the requests would come over more than a hundred years; give a higher rate")
+)
+
+// maxUnderWay bounds the requests that are yet to come of sessions under way when a
+// run begins, which are in memory. Tests lower it.
+var maxUnderWay = 2 << 20
+
+const longest = 100 * 365 * 24 * time.Hour // of a run
+
 // read has the next session at hand, if there is one. Of a session that began before
 // the run come the turns that a usual pace leaves over for the run. So the run finds
 // sessions of all ages from its beginning, if with cold caches.
@@ -98,15 +112,26 @@ func (a *arrivals) read() error {
 			a.ahead = s
 			return nil
 		}
-		s.at = time.Duration(min(float64(next.Start)*a.scale, math.MaxInt64/2)) - a.lead
+		at := float64(next.Start) * a.scale
+		if at > float64(longest) {
+			return ErrTooSlow
+		}
+		s.at = time.Duration(at) - a.lead
 		if s.at >= 0 {
 			a.ahead = s
 			return nil
+		}
+		// Also of sessions that are over, so that reading them ends.
+		if a.started > 4*maxUnderWay {
+			return ErrTooMany
 		}
 		for at := s.at; s.turn < len(s.Turns); s.turn++ {
 			t := &s.Turns[s.turn]
 			if at+t.Think >= 0 {
 				a.push(at+t.Think, s)
+				if a.early += len(s.Turns) - s.turn; a.early > maxUnderWay {
+					return ErrTooMany
+				}
 				break
 			}
 			at += t.Usual()

@@ -70,6 +70,9 @@ func Calibrate(ctx context.Context, c Config, references ...Spec) (Calibration, 
 	low, high := 0.0, 0.0
 	for rate := guess; low == 0 || high == 0; {
 		ok, err := keeps(rate)
+		if errors.Is(err, ErrTooMany) {
+			return out, fmt.Errorf("calibrating %s on %s: %w", out.Trace, out.Fleet, ErrTooShort)
+		}
 		if err != nil {
 			return out, err
 		}

@@ -75,5 +75,10 @@ func (c Config) withDefaults() (Config, error) {
 	case !(c.WarmUp < 1):
 		return c, fmt.Errorf("warm-up %v: must be below 1", c.WarmUp)
 	}
+	for i, r := range c.Fleet.Replicas {
+		if !sane(r.Speed) {
+			return c, fmt.Errorf("replica %d: speed %g: must be from %g to %g", i, r.Speed, 1/mostSpeed, mostSpeed)
+		}
+	}
 	return c, c.validateEvents()
 }

@@ -4,7 +4,6 @@ package replay
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,6 +39,8 @@ type Event struct {
 
 // restartTime is what loading a model takes where the event does not say.
 const restartTime = time.Minute
+
+const maxDown = 1000 * time.Hour
 
 // ParseEvents reads events as kind:replica@share, with a factor behind slow and a
 // time behind restart: "slow:2@0.3=3,restart:0@0.5=60s,leave:1@0.2,join:1@0.6,
@@ -83,12 +84,12 @@ func ParseEvents(text string) ([]Event, error) {
 		}
 		switch {
 		case e.Kind == Slow:
-			if e.Factor, err = strconv.ParseFloat(value, 64); err != nil || !(e.Factor > 0) || math.IsInf(e.Factor, 0) {
-				return nil, wrong("the factor must be above 0")
+			if e.Factor, err = strconv.ParseFloat(value, 64); err != nil || !sane(e.Factor) {
+				return nil, wrong(fmt.Sprintf("the factor must be from %g to %g", 1/mostSpeed, mostSpeed))
 			}
 		case e.Kind == Restart && given:
-			if e.Down, err = time.ParseDuration(value); err != nil || e.Down < 0 {
-				return nil, wrong("the time must be 0 or more")
+			if e.Down, err = time.ParseDuration(value); err != nil || e.Down < 0 || e.Down > maxDown {
+				return nil, wrong(fmt.Sprintf("the time must be from 0 to %v", maxDown))
 			}
 		case given:
 			return nil, wrong("it has no value")
@@ -118,6 +119,9 @@ func (c *Config) validateEvents() error {
 	for _, e := range c.Events {
 		if e.Kind != Update && (e.Replica < 0 || e.Replica >= len(c.Fleet.Replicas)) {
 			return fmt.Errorf("%v of replica %d: the fleet has %d, numbered from 0", e.Kind, e.Replica, len(c.Fleet.Replicas))
+		}
+		if e.Kind == Slow && !sane(e.Factor) || e.Down < 0 || e.Down > maxDown {
+			return fmt.Errorf("%v of replica %d: factor %g, down for %v: out of bounds", e.Kind, e.Replica, e.Factor, e.Down)
 		}
 	}
 	return nil

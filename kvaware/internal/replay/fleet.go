@@ -4,7 +4,6 @@ package replay
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 
@@ -142,6 +141,12 @@ type Fleet struct {
 
 const maxReplicas = 10_000
 
+// mostSpeed, and one over it, bound how much faster and slower steps may be, so that
+// times stay those of engines and their sums are exact.
+const mostSpeed = 1000.0
+
+func sane(speed float64) bool { return speed >= 1/mostSpeed && speed <= mostSpeed }
+
 // ParseFleet reads a fleet such as 4xh100,4xa10 or, with replicas at a share of
 // their machine's speed, 4xh100,4xh100@0.4. A number alone is so many h100.
 func ParseFleet(text string) (Fleet, error) {
@@ -161,8 +166,8 @@ func ParseFleet(text string) (Fleet, error) {
 		name, speedText, given := strings.Cut(rest, "@")
 		speed := 1.0
 		if given {
-			if speed, err = strconv.ParseFloat(speedText, 64); err != nil || !(speed > 0) || math.IsInf(speed, 0) {
-				return Fleet{}, fmt.Errorf("fleet %q: speed %q; give a number above 0", text, speedText)
+			if speed, err = strconv.ParseFloat(speedText, 64); err != nil || !sane(speed) {
+				return Fleet{}, fmt.Errorf("fleet %q: speed %q; give a number from %g to %g", text, speedText, 1/mostSpeed, mostSpeed)
 			}
 		}
 		machine, ok := machineOf(name)

@@ -23,7 +23,7 @@ func TestFleetsAreReadFromText(t *testing.T) {
 	if f.Replicas[0].Speed != 1 || f.Replicas[2].Speed != 0.5 {
 		t.Errorf("%+v", f.Replicas)
 	}
-	for _, text := range []string{"", "0", "4x", "4xh1", "h100@0", "h100@x", "h100@-1", "10001xh100", "9999999999999999999", "h100,,h100", "h100@Inf", "h100@NaN"} {
+	for _, text := range []string{"", "0", "4x", "4xh1", "h100@0", "h100@x", "h100@-1", "10001xh100", "9999999999999999999", "h100,,h100", "h100@Inf", "h100@NaN", "h100@1e-300", "h100@1e300"} {
 		if f, err := ParseFleet(text); err == nil {
 			t.Errorf("%q is read as %+v", text, f)
 		}
@@ -76,7 +76,7 @@ func TestEventsAreReadFromText(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	for _, text := range []string{"slow", "slow:1@0.5", "slow:1@0.5=0", "slow@0.5=2", "update:1@0.5", "leave:1@2", "leave:x@0.5", "burn:1@0.5", "leave:1@0.5=1", "restart:1@0.5=x", "leave:-1@0.5", "leave:1@NaN", "slow:1@0.5=NaN"} {
+	for _, text := range []string{"slow", "slow:1@0.5", "slow:1@0.5=0", "slow@0.5=2", "update:1@0.5", "leave:1@2", "leave:x@0.5", "burn:1@0.5", "leave:1@0.5=1", "restart:1@0.5=x", "leave:-1@0.5", "leave:1@NaN", "slow:1@0.5=NaN", "slow:1@0.5=1e300", "slow:1@0.5=1e-300", "restart:1@0.5=2540400h"} {
 		if e, err := ParseEvents(text); err == nil {
 			t.Errorf("%q is read as %+v", text, e)
 		}
