@@ -343,3 +343,29 @@ func TestARunEndsWhenItIsCancelled(t *testing.T) {
 		t.Error("an event of a replica that is not there is accepted")
 	}
 }
+
+// ears counts what it hears of answers.
+type ears struct {
+	blind
+	started, progress int
+}
+
+func (e *ears) Started(time.Duration, *Request, int)       { e.started++ }
+func (e *ears) Progress(time.Duration, *Request, int, int) { e.progress++ }
+
+type allEars struct{ ears }
+
+func (*allEars) StreamsAll() {}
+
+func TestOnlyAStreamerHearsOfTokensThatTheClientTakesAsAWhole(t *testing.T) {
+	plain, streamer := &ears{}, &allEars{}
+	for p, heard := range map[Policy]*ears{plain: plain, streamer: &streamer.ears} {
+		heard.pick = func(up []int) int { return up[0] }
+		c := Config{Trace: workload(t, "whole", 100), Fleet: fleet(t, "2"), Rate: 5,
+			Policy: Spec{Name: "ears", New: func(Setting) Policy { return p }}}
+		simulated(t, c)
+	}
+	if plain.started != 0 || plain.progress != 0 || streamer.started != 100 || streamer.progress == 0 {
+		t.Errorf("heard of %d and %d, the streamer of %d and %d", plain.started, plain.progress, streamer.started, streamer.progress)
+	}
+}

@@ -22,7 +22,7 @@ type Request struct {
 	// MaxTokens bounds the output; 0 if the client set no bound.
 	MaxTokens int
 	// Stream says that tokens are seen as they come; else Started and Progress
-	// are not called, and Ended is the first that is heard of it.
+	// are not called, and Ended is the first that is heard of it, but by a Streamer.
 	Stream bool
 	// State is the policy's own.
 	State any
@@ -99,6 +99,11 @@ type Listener interface {
 	Removed(now time.Duration, replica int, block uint64)
 	Cleared(now time.Duration, replica int)
 }
+
+// Streamer is a policy whose router has the engines stream to it whatever the client
+// asked for, or is told the end of the prefill by a call of its own: it hears of the
+// tokens of all answers.
+type Streamer interface{ StreamsAll() }
 
 // Seer is a policy that knows what no router can. Only the bound is one.
 type Seer interface {

@@ -21,6 +21,7 @@ type run struct {
 	member   Member
 	poller   Poller
 	listener Listener
+	streams  bool // the policy is a Streamer
 
 	now      time.Duration
 	replicas []*replica
@@ -77,6 +78,7 @@ func simulate(ctx context.Context, c Config, most limit) (*Result, error) {
 	r.policy = c.Policy.New(Setting{BlockSize: c.BlockSize, Rand: rand.New(rand.NewPCG(c.Seed, 0x706f6c696379))})
 	r.member, _ = r.policy.(Member)
 	r.listener, _ = r.policy.(Listener)
+	_, r.streams = r.policy.(Streamer)
 	if r.poller, _ = r.policy.(Poller); r.poller != nil {
 		if r.poller.PollEvery() <= 0 {
 			return nil, fmt.Errorf("policy %s polls every %v", c.Policy.Name, r.poller.PollEvery())
@@ -221,7 +223,7 @@ func (r *run) begin() {
 
 func (r *run) started(p *replica, q *request) {
 	q.first = r.now
-	if q.Stream {
+	if q.Stream || r.streams {
 		r.tellKV()
 		r.policy.Started(r.now, &q.Request, p.id)
 		p.markNext(q, 1)

@@ -133,6 +133,9 @@ const (
 	aibrixSweep       = 60 * time.Second
 )
 
+// StreamsAll says that the end of the prefill is seen in any case.
+func (p *aibrixTokenLoad) StreamsAll() {}
+
 func newAIBrixTokenLoad(s replay.Setting) replay.Policy {
 	return &aibrixTokenLoad{base: newBase(s), sessions: make(map[uint64]aibrixSession)}
 }

@@ -45,8 +45,8 @@ func (l *listener) Left(_ time.Duration, replica int) { l.index.clear(replica) }
 // sequences/block_tracker.rs. Defaults: overlap_score_credit 1,
 // overlap_score_credit_decay 0, prefill_load_scale 1,
 // decode_active_request_weight 0, router_temperature 0, use_kv_events,
-// track_prefill_tokens, assume_kv_reuse; no tier but the device's. Its router
-// sees the first token of answers that are not streamed, this one does not.
+// track_prefill_tokens, assume_kv_reuse; no tier but the device's. Its workers
+// stream to it whatever the client asked for.
 type dynamo struct {
 	base
 	listener
@@ -65,6 +65,8 @@ type dynamoTicket struct {
 	queued  int
 	holding holding
 }
+
+func (p *dynamo) StreamsAll() {}
 
 func newDynamo(s replay.Setting) replay.Policy {
 	return dynamoOf(s, func(prefill, active float64) float64 { return prefill + active })

@@ -11,7 +11,8 @@
 //   - A router whose every gateway keeps its own state runs as one gateway.
 //   - Holding requests back, admission and retries are the run's, not the
 //     policies'.
-//   - What a router sees of an answer that is not streamed it sees at its end.
+//   - What a router sees of an answer that is not streamed it sees at its end, but
+//     for those of which it is said that they see all tokens.
 //
 // Decisions depend on the calls and on the chance they were made with alone.
 package peers
