@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/replay"
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/replay/ours"
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/replay/peers"
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/trace"
 )
@@ -147,7 +148,7 @@ func TestReplaySaysWhatIsWrong(t *testing.T) {
 		{[]string{"--trace", half}, []string{"half.jsonl", "line 6"}},
 		{[]string{"--trace", "chat:color=3"}, []string{`no parameter "color"`, "turns"}},
 		{[]string{"--trace", "chat,chat"}, []string{"chat is given twice"}},
-		{[]string{"--trace", "chat", "--policies", "best"}, []string{`no policy "best"`, "kv_aware, kv_aware_token_load, random", "peers"}},
+		{[]string{"--trace", "chat", "--policies", "best"}, []string{`no policy "best"`, "kv_aware, kv_aware_token_load, kv_aware_defaults, random", "peers"}},
 		{[]string{"--trace", "chat", "--fleet", "2xz80"}, []string{`no machine "z80"`, "h100"}},
 		{[]string{"--trace", "chat", "--replicas", "0"}, []string{"0 replicas"}},
 		{[]string{"--trace", "chat", "--fleet", "4", "--replicas", "4"}, []string{"fleet replicas"}},
@@ -214,7 +215,7 @@ func TestEachPolicyComesOnceAndTheBoundIsNoPeer(t *testing.T) {
 	for _, s := range specs {
 		seen[s.Name]++
 	}
-	if specs[0].Name != "dynamo" || seen["dynamo"] != 1 || seen["kv_aware"] != 1 || seen[bound] != 0 || len(seen) != len(peers.All())-1+2 {
+	if specs[0].Name != "dynamo" || seen["dynamo"] != 1 || seen["kv_aware"] != 1 || seen[bound] != 0 || len(seen) != len(peers.All())-1+len(ours.All()) {
 		t.Errorf("policies %v", seen)
 	}
 	if _, ok := peers.ByName(bound); !ok || isPeer(bound) || !isPeer("dynamo") || isPeer("kv_aware") {

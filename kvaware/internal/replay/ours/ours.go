@@ -13,18 +13,28 @@ import (
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/route"
 )
 
-// All returns the objectives of kv_aware, the default first.
+// All returns the objectives of kv_aware, the default first. Where it is not said
+// otherwise, cache_tokens and max_sequences are configured as the engines have them.
 func All() []replay.Spec {
 	return []replay.Spec{
 		{
 			Name:    "kv_aware",
-			Summary: "least latency: seconds of prefill, waiting and eviction, times sequences, KV use and step",
+			Summary: "least latency: seconds of prefill, waiting and eviction, times sequences, KV use and step; cache_tokens and max_sequences configured",
 			New:     func(s replay.Setting) replay.Policy { return newPolicy(s, true) },
 		},
 		{
 			Name:    "kv_aware_token_load",
-			Summary: "least token load: uncached prompt tokens and KV tokens of running decodes",
+			Summary: "least token load: uncached prompt tokens and KV tokens of running decodes; cache_tokens configured",
 			New:     func(s replay.Setting) replay.Policy { return newPolicy(s, false) },
+		},
+		{
+			Name:    "kv_aware_defaults",
+			Summary: "as kv_aware, with nothing configured: a cache of 400,000 tokens whatever the engine has, no limit of sequences",
+			New: func(s replay.Setting) replay.Policy {
+				p := newPolicy(s, true)
+				p.unconfigured = true
+				return p
+			},
 		},
 	}
 }
@@ -34,6 +44,8 @@ type policy struct {
 	router    *route.Router
 	objective route.Objective
 	blockSize int
+	// unconfigured says that nothing of the engines is known but their block size.
+	unconfigured bool
 	now       time.Duration
 
 	replicas []*replica // nil where nothing is known of one
@@ -66,6 +78,10 @@ const defaultCacheTokens = 400_000
 // to a router: it has its address.
 func (p *policy) Joined(now time.Duration, id int, c replay.Capacity) {
 	p.now = now
+	if p.unconfigured {
+		p.join(id, defaultCacheTokens)
+		return
+	}
 	p.join(id, c.CacheTokens)
 	p.replicas[id].maxSequences = c.MaxSeqs
 }

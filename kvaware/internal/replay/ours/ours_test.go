@@ -133,3 +133,14 @@ func TestAReplicaThatLeftIsTakenToHoldNothing(t *testing.T) {
 	p.Ended(6*time.Second, r, 7, replay.Failed, replay.Usage{})
 	p.Ended(6*time.Second, r, 7, replay.Failed, replay.Usage{}) // and nothing more happens
 }
+
+func TestTheDefaultsKnowNothingOfTheEngines(t *testing.T) {
+	var p *policy
+	spec := All()[2]
+	replayed(t, config(t, watched(spec, &p), "chat", 100, "h100,a10", 2))
+	for i, r := range p.replicas {
+		if got := p.router.Index.UseOf(r.Slot).Capacity; got != defaultCacheTokens/64 || r.maxSequences != 0 {
+			t.Errorf("replica %d: %d blocks, %d sequences", i, got, r.maxSequences)
+		}
+	}
+}
