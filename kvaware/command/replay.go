@@ -7,10 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -54,9 +57,12 @@ An interrupt ends it with a report of the runs that were done.`,
 	flags.Uint64P("seed", "", 1, "The first seed")
 	flags.StringP("events", "", "", "Changes of the fleet, by the share of requests that have arrived: slow:2@0.3=3,restart:0@0.5=60s,leave:1@0.2,join:1@0.6,update@0.5")
 	flags.IntP("block-size", "", 64, "Tokens in a KV block")
+	flags.Float64P("warm-up", "", 0.2, "Share of the requests, those that arrive first, that are served but not measured")
+	flags.DurationP("max-idle", "", 5*time.Minute, "Cuts the think times of recorded sessions; 0 for no limit")
 	flags.StringP("slo", "", "2s,100ms", "Time to first token, and mean time between tokens, within which an answer is a good one")
 	flags.StringP("json", "", "", "File to write JSON to, - for standard output instead of the table")
 	flags.StringP("html", "", "replay.html", "File to write the HTML report to, \"\" for none")
+	flags.StringP("markdown", "", "", "File to write the tables to as Markdown, - for standard output instead of the table")
 	flags.BoolP("quiet", "q", false, "No progress bar, which only a terminal sees anyway")
 	flags.BoolP("list", "", false, "List generators, policies, machines and kinds of events")
 	for _, other := range []string{"rate", "clients"} {
@@ -75,22 +81,14 @@ func runReplay(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	jsonTo, _ := cmd.Flags().GetString("json")
-	htmlTo, _ := cmd.Flags().GetString("html")
-	if htmlTo == "-" && jsonTo == "-" {
-		return errors.New("both --json and --html to standard output")
+	var to replayOutputs
+	to.json, _ = cmd.Flags().GetString("json")
+	to.html, _ = cmd.Flags().GetString("html")
+	to.markdown, _ = cmd.Flags().GetString("markdown")
+	if err := to.check(); err != nil {
+		return err
 	}
-	for _, name := range []string{jsonTo, htmlTo} { // rather now than after the runs
-		if name == "" || name == "-" {
-			continue
-		}
-		if info, err := os.Stat(filepath.Dir(name)); err != nil {
-			return err
-		} else if !info.IsDir() {
-			return fmt.Errorf("%s is no directory", filepath.Dir(name))
-		}
-	}
-	plan.plots = htmlTo != ""
+	plan.plots = to.html != ""
 
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -104,41 +102,76 @@ func runReplay(cmd *cobra.Command, _ []string) error {
 	if found == nil {
 		return runErr
 	}
-	if err := writeReplay(cmd, found, jsonTo, htmlTo); err != nil {
+	if err := writeReplay(cmd, found, to); err != nil {
 		return errors.Join(runErr, err)
 	}
 	return runErr
 }
 
-// writeReplay writes what was found to where the flags say.
-func writeReplay(cmd *cobra.Command, found *report.Replay, jsonTo, htmlTo string) error {
-	out := cmd.OutOrStdout()
-	var b bytes.Buffer
-	if jsonTo != "" {
-		if err := found.JSON(&b); err != nil {
-			return err
+// writeReplay writes what was found to where the flags say. What cannot be written
+// does not keep the rest from it.
+func writeReplay(cmd *cobra.Command, found *report.Replay, to replayOutputs) error {
+	var errs []error
+	wrote := func(name string, write func(io.Writer) error) bool {
+		if name == "" {
+			return false
 		}
-		if err := writeTo(cmd, jsonTo, b.Bytes()); err != nil {
-			return err
+		var b bytes.Buffer
+		err := write(&b)
+		if err == nil {
+			err = writeTo(cmd, name, b.Bytes())
+		}
+		errs = append(errs, err)
+		return err == nil
+	}
+	page := wrote(to.html, found.HTML)
+	wrote(to.json, found.JSON)
+	wrote(to.markdown, found.Markdown)
+	if !to.standard() {
+		wrote("-", found.Table)
+		if page {
+			fmt.Fprintf(cmd.OutOrStdout(), "The report with plots is in %s\n", shown(to.html))
 		}
 	}
-	if jsonTo != "-" && htmlTo != "-" {
-		if err := found.Table(out); err != nil {
-			return err
+	return errors.Join(errs...)
+}
+
+// replayOutputs are files; "" is none and - is standard output.
+type replayOutputs struct{ json, html, markdown string }
+
+func (o replayOutputs) each() []string { return []string{o.json, o.html, o.markdown} }
+
+// standard tells whether one goes to standard output, where then nothing else goes.
+func (o replayOutputs) standard() bool { return slices.Contains(o.each(), "-") }
+
+// check tells what cannot be written, rather before the runs than after them.
+func (o replayOutputs) check() error {
+	standard := 0
+	for _, name := range o.each() {
+		switch name {
+		case "":
+		case "-":
+			if standard++; standard > 1 {
+				return errors.New("both of --json, --html and --markdown to standard output; give one of them")
+			}
+		default:
+			dir := filepath.Dir(name)
+			if info, err := os.Stat(dir); err != nil {
+				return err
+			} else if !info.IsDir() {
+				return fmt.Errorf("%s is no directory", dir)
+			}
+			if _, err := os.Stat(name); err != nil {
+				continue
+			}
+			file, err := os.OpenFile(name, os.O_WRONLY, 0) //nolint:gosec // the file that the caller names is what is wanted
+			if err != nil {
+				return err
+			}
+			if err := file.Close(); err != nil {
+				return err
+			}
 		}
-	}
-	if htmlTo == "" {
-		return nil
-	}
-	b.Reset()
-	if err := found.HTML(&b); err != nil {
-		return err
-	}
-	if err := writeTo(cmd, htmlTo, b.Bytes()); err != nil {
-		return err
-	}
-	if htmlTo != "-" && jsonTo != "-" {
-		fmt.Fprintf(out, "The report with plots is in %s\n", shown(htmlTo))
 	}
 	return nil
 }

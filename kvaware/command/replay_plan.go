@@ -3,6 +3,7 @@
 package command
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -31,6 +32,7 @@ type replayPlan struct {
 	events    []replay.Event
 	eventText string
 	blockSize int
+	warmUp    float64 // as in replay.Config
 	slo       replay.SLO
 	plots     bool // points of replicas are wanted
 }
@@ -42,7 +44,8 @@ type pressure struct {
 }
 
 const (
-	maxSeeds = 1000
+	maxSeeds     = 1000
+	maxBlockSize = 1 << 16 // the engine's
 	// Of a generator whose number of requests is not given.
 	generatedRequests = 10_000
 )
@@ -85,8 +88,19 @@ func replayPlanOf(cmd *cobra.Command) (*replayPlan, error) {
 		}
 	}
 	p.blockSize, _ = flags.GetInt("block-size")
-	if p.blockSize < 1 || p.blockSize > 1<<20 {
-		return nil, fmt.Errorf("--block-size %d: give 1 to %d tokens", p.blockSize, 1<<20)
+	if p.blockSize < 1 || p.blockSize > maxBlockSize {
+		return nil, fmt.Errorf("--block-size %d: give 1 to %d tokens", p.blockSize, maxBlockSize)
+	}
+	if p.warmUp, _ = flags.GetFloat64("warm-up"); !(p.warmUp >= 0 && p.warmUp < 1) {
+		return nil, fmt.Errorf("--warm-up %g: give a share from 0 to below 1", p.warmUp)
+	} else if p.warmUp == 0 {
+		p.warmUp = -1 // which 0 does not stand for
+	}
+	idle, _ := flags.GetDuration("max-idle")
+	if idle < 0 {
+		return nil, fmt.Errorf("--max-idle %v: give 0 or more", idle)
+	} else if idle == 0 {
+		idle = -1
 	}
 	first, _ := flags.GetUint64("seed")
 	n, _ := flags.GetInt("seeds")
@@ -96,7 +110,7 @@ func replayPlanOf(cmd *cobra.Command) (*replayPlan, error) {
 	for i := range uint64(n) {
 		p.seeds = append(p.seeds, first+i)
 	}
-	p.traces, err = tracesOf(given, requests)
+	p.traces, err = tracesOf(given, trace.Options{Requests: requests, MaxIdle: idle})
 	return p, err
 }
 
@@ -181,13 +195,18 @@ func pressuresOf(cmd *cobra.Command) ([]pressure, error) {
 	for part := range strings.SplitSeq(text, ",") {
 		part = strings.TrimSpace(part)
 		wrong := fmt.Errorf("--%s %q: give numbers above 0", name, part)
+		const leastLoad, mostLoad, leastRate, mostRate = 1e-3, 100, 1e-4, 1e6
 		var p pressure
 		switch x, err := strconv.ParseFloat(part, 64); {
 		case name == "load" && part == "trace":
 		case err != nil || !(x > 0) || math.IsInf(x, 0):
 			return nil, wrong
+		case name == "load" && (x < leastLoad || x > mostLoad):
+			return nil, fmt.Errorf("--load %q: give numbers from %g to %g, of which 1 is what the fleet bears", part, leastLoad, float64(mostLoad))
 		case name == "load":
 			p.load = x
+		case name == "rate" && (x < leastRate || x > mostRate):
+			return nil, fmt.Errorf("--rate %q: give numbers from %g to %g", part, leastRate, float64(mostRate))
 		case name == "rate":
 			p.rate = x
 		case x != math.Trunc(x) || x > 1e6:
@@ -214,7 +233,7 @@ func sloOf(text string) (replay.SLO, error) {
 }
 
 // tracesOf reads files and makes generators. Each has a name of its own.
-func tracesOf(given []string, requests int) ([]*trace.Trace, error) {
+func tracesOf(given []string, o trace.Options) ([]*trace.Trace, error) {
 	var specs []string
 	for _, text := range given {
 		specs = append(specs, splitTraces(text)...)
@@ -224,7 +243,7 @@ func tracesOf(given []string, requests int) ([]*trace.Trace, error) {
 	}
 	var traces []*trace.Trace
 	for _, spec := range specs {
-		t, err := traceOf(spec, requests)
+		t, err := traceOf(spec, o)
 		if err != nil {
 			return nil, fmt.Errorf("trace %s: %w", shown(spec), err)
 		}
@@ -267,14 +286,11 @@ func isGenerator(spec string) bool {
 	return slices.ContainsFunc(trace.Generators, func(g trace.Generator) bool { return g.Name == name })
 }
 
-func traceOf(spec string, requests int) (*trace.Trace, error) {
+func traceOf(spec string, o trace.Options) (*trace.Trace, error) {
 	if isGenerator(spec) {
-		if requests == 0 {
-			requests = generatedRequests
-		}
-		return trace.Generate(spec, requests)
+		return trace.Generate(spec, cmp.Or(o.Requests, generatedRequests))
 	}
-	t, err := trace.Load(spec, trace.Options{Requests: requests})
+	t, err := trace.Load(spec, o)
 	if errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(spec, `./\`) {
 		var names []string
 		for _, g := range trace.Generators {

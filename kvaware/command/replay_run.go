@@ -52,12 +52,17 @@ func (p *replayPlan) run(ctx context.Context, bar *progress) (*report.Replay, er
 			for _, much := range p.pressures {
 				c := replay.Config{
 					Trace: t, Fleet: f, Rate: much.rate, Load: much.load, Clients: much.clients,
-					Events: p.events, BlockSize: p.blockSize, SLO: p.slo, Records: pairs,
+					Events: p.events, BlockSize: p.blockSize, SLO: p.slo, WarmUp: p.warmUp,
+					Records: pairs, RecordEvery: (t.Requests + records - 1) / max(records, 1),
 				}
 				if much.load > 0 {
 					if full == 0 {
 						bar.say("finding load 1.0 of " + t.Name + " on " + f.Name)
+						c.Progress = func(tried, of int) {
+							bar.say(fmt.Sprintf("finding load 1.0 of %s on %s, rate %d of about %d", t.Name, f.Name, tried+1, of))
+						}
 						calibration, err := calibrate(ctx, c, p.seeds[0])
+						c.Progress = nil
 						if err != nil {
 							return ended(err)
 						}
@@ -66,7 +71,7 @@ func (p *replayPlan) run(ctx context.Context, bar *progress) (*report.Replay, er
 					}
 					c.Rate = much.load * full
 				}
-				results, err := p.runCell(ctx, c, report.Points(cells, len(p.policies), len(f.Replicas)), records, bar)
+				results, err := p.runCell(ctx, c, report.Points(cells, len(p.policies), len(f.Replicas)), bar)
 				found.Results = append(found.Results, results...)
 				done += len(results)
 				if err != nil {
@@ -93,7 +98,7 @@ func calibrate(ctx context.Context, c replay.Config, seed uint64) (replay.Calibr
 
 // runCell runs every policy with every seed, as many at once as there are cores, and
 // returns the results of the runs that ended, by seed and then by policy.
-func (p *replayPlan) runCell(ctx context.Context, c replay.Config, points, records int, bar *progress) ([]*replay.Result, error) {
+func (p *replayPlan) runCell(ctx context.Context, c replay.Config, points int, bar *progress) ([]*replay.Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	results := make([]*replay.Result, len(p.seeds)*len(p.policies))
@@ -117,7 +122,6 @@ func (p *replayPlan) runCell(ctx context.Context, c replay.Config, points, recor
 					continue
 				}
 				run.ended()
-				report.Thin(r, c.Trace.Requests, records)
 				results[i] = r
 			}
 		})

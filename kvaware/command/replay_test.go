@@ -17,6 +17,7 @@ import (
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/replay"
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/replay/ours"
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/replay/peers"
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/replay/report"
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/trace"
 )
 
@@ -165,6 +166,14 @@ func TestReplaySaysWhatIsWrong(t *testing.T) {
 		{[]string{"--trace", "chat", "--block-size", "0"}, []string{"--block-size 0"}},
 		{[]string{"--trace", "chat", "--json", "-", "--html", "-"}, []string{"both"}},
 		{[]string{"--trace", "chat", "--html", filepath.Join(broken, "x.html")}, []string{"no directory"}},
+		{[]string{"--trace", "chat", "--markdown", "-", "--html", "-"}, []string{"both"}},
+		{[]string{"--trace", "chat", "--html", t.TempDir()}, []string{"is a directory"}},
+		{[]string{"--trace", "chat", "--rate", "1e300"}, []string{`--rate "1e300"`, "1e+06"}},
+		{[]string{"--trace", "chat", "--load", "1e-9"}, []string{`--load "1e-9"`, "0.001"}},
+		{[]string{"--trace", "chat", "--warm-up", "1"}, []string{"--warm-up 1"}},
+		{[]string{"--trace", "chat", "--max-idle", "-1s"}, []string{"--max-idle -1s"}},
+		{[]string{"--trace", "chat", "--block-size", "65537"}, []string{"--block-size 65537", "65536"}},
+		{[]string{"--trace", "chat:think=10000000", "--requests", "100", "--rate", "1000", "--policies", "random"}, []string{"too many sessions"}},
 		{[]string{"chat"}, []string{"chat"}},
 	} {
 		fails(t, "", append([]string{"replay"}, c.args...), c.want...)
@@ -172,12 +181,12 @@ func TestReplaySaysWhatIsWrong(t *testing.T) {
 }
 
 func TestATracesOwnErrorIsFoundBehindTheCommands(t *testing.T) {
-	_, err := tracesOf([]string{"chat:color=3"}, 0)
+	_, err := tracesOf([]string{"chat:color=3"}, trace.Options{})
 	var typed *trace.Error
 	if !errors.As(err, &typed) {
 		t.Errorf("%v is no error of a trace", err)
 	}
-	if _, err := tracesOf([]string{"nothing"}, 0); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := tracesOf([]string{"nothing"}, trace.Options{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v does not say that there is no file", err)
 	}
 }
@@ -287,4 +296,36 @@ func FuzzReplayFlags(f *testing.F) {
 			t.Errorf("SLO %+v", s)
 		}
 	})
+}
+
+func TestReplayMeasuresWhatTheWarmUpLeaves(t *testing.T) {
+	for share, want := range map[string]int{"0": 100, "0.5": 50, "0.9": 10} {
+		out := succeed(t, "", "replay", "--trace", "uniform", "--requests", "100", "--policies", "random", "--rate", "10", "--warm-up", share, "--html", "", "--json", "-")
+		var r struct{ Cells []struct{ Measured int } }
+		if err := json.Unmarshal([]byte(out), &r); err != nil || len(r.Cells) != 1 || r.Cells[0].Measured != want {
+			t.Errorf("warm-up %s: %+v, %v", share, r, err)
+		}
+	}
+}
+
+func TestReplayWritesMarkdownForDocuments(t *testing.T) {
+	out := succeed(t, "", "replay", "--trace", "uniform", "--requests", "50", "--policies", "random,kv_aware", "--rate", "10", "--html", "", "--markdown", "-")
+	if !strings.Contains(out, "| policy |") || !strings.Contains(out, "| kv\\_aware |") || strings.Contains(out, "policy    ") {
+		t.Errorf("no Markdown, or the table as well:\n%s", out)
+	}
+}
+
+// Runs may have taken hours: what one file's trouble leaves is not to be lost with it.
+func TestWhatCannotBeWrittenKeepsNothingElseBack(t *testing.T) {
+	cmd, out := replayCommand(), new(strings.Builder)
+	cmd.SetOut(out)
+	found := &report.Replay{Results: []*replay.Result{{Trace: "mine", Policy: "random", Requests: 1}}}
+	dir := t.TempDir()
+	err := writeReplay(cmd, found, replayOutputs{json: dir, html: filepath.Join(dir, "none", "x.html"), markdown: filepath.Join(dir, "x.md")})
+	if err == nil || !strings.Contains(err.Error(), "x.html") || !strings.Contains(err.Error(), dir) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "x.md")); err != nil || !strings.Contains(out.String(), "mine") {
+		t.Errorf("%v; printed %q", err, out)
+	}
 }

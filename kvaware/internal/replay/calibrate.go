@@ -29,16 +29,22 @@ const Saturation = 4
 // The rate is found to within this ratio.
 const calibrated = 1.01
 
+// usualTries is how many rates are tried: a few to find bounds a factor of two apart,
+// and seven halvings of that.
+const usualTries = 10
+
 // ErrTooShort says that a trace is over before the fleet is full, however often its
 // sessions begin.
 var ErrTooShort = errors.New("the trace has too few sessions to fill the fleet; give a longer trace or a smaller fleet")
 
 // Calibrate finds load 1.0 by bisection. Of c the policy, the rate and the events do
-// not count: it is found on the fleet as it is at the start.
+// not count: it is found on the fleet as it is at the start. Progress is told how many
+// rates were tried, of about how many.
 func Calibrate(ctx context.Context, c Config, references ...Spec) (Calibration, error) {
 	if len(references) == 0 {
 		return Calibration{}, errors.New("no reference policy")
 	}
+	trying := c.Progress
 	c.Events, c.Clients, c.Records, c.Points, c.Progress = nil, 0, false, 0, nil
 	c.Policy = references[0]
 	c, err := c.withDefaults()
@@ -62,7 +68,12 @@ func Calibrate(ctx context.Context, c Config, references ...Spec) (Calibration, 
 		out.UnloadedE2E = min(out.UnloadedE2E, r.E2E.Mean)
 	}
 	most := limit{ttft: Saturation * out.UnloadedTTFT / 1e3, e2e: Saturation * out.UnloadedE2E / 1e3}
+	tried := 0
 	keeps := func(rate float64) (bool, error) {
+		if trying != nil {
+			trying(tried, usualTries)
+		}
+		tried++
 		c.Rate = rate
 		return c.within(ctx, most, references)
 	}

@@ -51,6 +51,14 @@ type Cell struct {
 	Trace string  `json:"trace"`
 	Fleet string  `json:"fleet"`
 	Load  float64 `json:"load"`
+	// Rate and Clients are as in Result: they tell cells apart that have no load.
+	Rate    float64 `json:"rate"`
+	Clients int     `json:"clients,omitempty"`
+}
+
+// Cell is the one that the result is of.
+func (r *Result) Cell() Cell {
+	return Cell{Trace: r.Trace, Fleet: r.Fleet, Load: r.Load, Rate: r.Rate, Clients: r.Clients}
 }
 
 // CellScore is a policy's score in a cell.
@@ -91,7 +99,7 @@ func Compare(results []*Result, peer func(policy string) bool) ([]CellScore, []P
 	var cells []Cell
 	var policies []string
 	for _, r := range results {
-		k := key{Cell{r.Trace, r.Fleet, r.Load}, r.Policy}
+		k := key{r.Cell(), r.Policy}
 		if !(r.Score() > 0) { // nothing measured
 			continue
 		}

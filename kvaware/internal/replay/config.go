@@ -39,8 +39,10 @@ type Config struct {
 	SLO    SLO
 	// Points is how many points each replica's time series has at most; 0 for none.
 	Points int
-	// Records keeps a record of each measured request, for pairs.
-	Records bool
+	// Records keeps records of measured requests, for pairs: of every RecordEvery-th
+	// of the trace, which are the same under every policy; 0 stands for 1.
+	Records     bool
+	RecordEvery int
 	// Progress is called from time to time with the number of requests that have
 	// ended; nil if nobody waits.
 	Progress func(ended, of int)
@@ -55,6 +57,7 @@ type SLO struct {
 func (c Config) withDefaults() (Config, error) {
 	c.BlockSize = cmp.Or(c.BlockSize, 64)
 	c.ProgressEvery = cmp.Or(c.ProgressEvery, min(c.BlockSize, 64))
+	c.RecordEvery = max(c.RecordEvery, 1)
 	c.SLO.TTFT = cmp.Or(c.SLO.TTFT, 2000)
 	c.SLO.ITL = cmp.Or(c.SLO.ITL, 100)
 	if c.WarmUp == 0 {

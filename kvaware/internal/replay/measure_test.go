@@ -161,6 +161,12 @@ func TestScoresAreRatiosToTheBestPeerOfEachCell(t *testing.T) {
 		result("a", "ours", 1, 80), result("a", "ours", 2, 90), result("a", "x", 1, 100), result("a", "x", 2, 100), result("a", "y", 1, 200), result("a", "y", 2, 200),
 		result("b", "ours", 1, 120), result("b", "x", 1, 400), result("b", "y", 1, 100),
 	}
+	// Cells without a load are told apart by what stands for it.
+	for _, r := range results {
+		if r.Trace == "b" {
+			r.Trace, r.Clients = "a", 4
+		}
+	}
 	scores, totals := Compare(results, func(p string) bool { return p != "ours" })
 	if len(scores) != 6 || scores[0].Policy != "ours" || scores[0].Best != "x" || scores[0].Seeds != 2 {
 		t.Fatalf("%+v", scores)
@@ -244,5 +250,31 @@ func TestMemoryDoesNotGrowWithTheTrace(t *testing.T) {
 	// Both are more than are kept exactly.
 	if few, many := heap(70_000), heap(180_000); many > few+few/4 {
 		t.Errorf("%d bytes with 70,000 requests, %d with 180,000", few, many)
+	}
+}
+
+func TestRecordsAreOfTheSameRequestsUnderEveryPolicy(t *testing.T) {
+	c := Config{Trace: workload(t, "chat", 600), Fleet: fleet(t, "3"), Rate: 8, Seed: 1, Records: true, RecordEvery: 7}
+	var ids [2][]int
+	for i, p := range []Spec{roundRobin(), sticky()} {
+		c.Policy = p
+		for _, rec := range simulated(t, c).Records {
+			if rec.ID%7 != 0 {
+				t.Fatalf("a record of request %d", rec.ID)
+			}
+			ids[i] = append(ids[i], rec.ID)
+		}
+	}
+	if len(ids[0]) < 50 || len(ids[0]) > 600/7+1 {
+		t.Errorf("%d records of one in 7 of 600", len(ids[0]))
+	}
+	both := 0
+	for _, id := range ids[1] {
+		if slices.Contains(ids[0], id) {
+			both++
+		}
+	}
+	if both < len(ids[0])*9/10 { // the warm-up ends at another request where answers take longer
+		t.Errorf("%d in common of %d", both, len(ids[0]))
 	}
 }

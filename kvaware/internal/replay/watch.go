@@ -133,7 +133,7 @@ func (w *watch) completed(r *run, p *replica, q *request) {
 		t.tokens += float64(q.seq.Output)
 		t.seconds += e2e
 	}
-	if r.Records {
+	if r.Records && q.ID%r.RecordEvery == 0 {
 		w.records = append(w.records, Record{ID: q.ID, TTFT: ttft, ITL: itl, E2E: e2e})
 	}
 	if n := float64(r.Trace.Requests - w.warmUp); r.limit.ttft > 0 && (w.ttft.sum > r.limit.ttft*n || w.e2e.sum > r.limit.e2e*n) {

@@ -46,7 +46,7 @@ type policy struct {
 	blockSize int
 	// unconfigured says that nothing of the engines is known but their block size.
 	unconfigured bool
-	now       time.Duration
+	now          time.Duration
 
 	replicas []*replica // nil where nothing is known of one
 	choice   route.Choice

@@ -56,17 +56,9 @@ type Policy struct {
 }
 
 // Cell is what policies are compared on.
-type Cell struct {
-	Trace   string  `json:"trace"`
-	Fleet   string  `json:"fleet"`
-	Load    float64 `json:"load"`
-	Rate    float64 `json:"rate"`
-	Clients int     `json:"clients,omitempty"`
-}
+type Cell replay.Cell
 
-func cellOf(r *replay.Result) Cell {
-	return Cell{Trace: r.Trace, Fleet: r.Fleet, Load: r.Load, Rate: r.Rate, Clients: r.Clients}
-}
+func cellOf(r *replay.Result) Cell { return Cell(r.Cell()) }
 
 // Pressure says how much comes.
 func (c Cell) Pressure() string {
@@ -146,10 +138,9 @@ func analyse(r *Replay) *analysis {
 		policies[p.Name] = p
 		peers[p.Name] = p.Peer
 	}
-	// A cell's place stands for its load, since there may be several rates of none.
-	var numbered []*replay.Result
 	places := make(map[Cell]int)
-	for _, result := range shared(r.Results) {
+	results := shared(r.Results)
+	for _, result := range results {
 		c := cellOf(result)
 		place, ok := places[c]
 		if !ok {
@@ -168,14 +159,11 @@ func analyse(r *Replay) *analysis {
 			at.Rows = append(at.Rows, &row{Policy: p, Ours: result.Policy == r.Ours})
 		}
 		at.Rows[j].results = append(at.Rows[j].results, result)
-		copied := *result
-		copied.Load = float64(place)
-		numbered = append(numbered, &copied)
 	}
-	scores, totals := replay.Compare(numbered, func(p string) bool { return peers[p] })
+	scores, totals := replay.Compare(results, func(p string) bool { return peers[p] })
 	worst := make(map[string]replay.CellScore)
 	for _, s := range scores {
-		at := a.cells[int(s.Load)]
+		at := a.cells[places[Cell(s.Cell)]]
 		for _, row := range at.Rows {
 			if row.Name == s.Policy {
 				row.Score = s
@@ -201,7 +189,7 @@ func analyse(r *Replay) *analysis {
 	for _, t := range totals {
 		with := total{PolicyScore: t}
 		if w, ok := worst[t.Policy]; ok {
-			with.WorstCell = a.cells[int(w.Load)].Cell
+			with.WorstCell = Cell(w.Cell)
 		}
 		for _, other := range totals {
 			if other.Policy == r.Ours {
@@ -284,15 +272,19 @@ func (a *analysis) notes() []string {
 		notes = append(notes, fmt.Sprintf("Incomplete: %d runs are missing. Means are over the seeds under which all policies ran.", a.Missing))
 	}
 	for _, c := range a.cells {
-		rejected, requests := 0, 0
+		rejected, requests, measured := 0, 0, 0
 		for _, r := range c.Rows {
 			for _, result := range r.results {
 				rejected = max(rejected, result.Rejected)
 				requests = max(requests, result.Requests+result.Rejected)
+				measured = max(measured, result.Measured)
 			}
 		}
+		if measured > 0 && measured < fewMeasured {
+			notes = append(notes, fmt.Sprintf("%v: %d requests of a run were measured, so p99 rests on %s.", c.Cell, measured, slowest(measured)))
+		}
 		if rejected > 0 {
-			notes = append(notes, fmt.Sprintf("%v: %d of %d requests fit no replica and are not counted.", c.Cell, rejected, requests))
+			notes = append(notes, fmt.Sprintf("%v: %d of %d requests fit no replica, or none was in service any more, and are not counted.", c.Cell, rejected, requests))
 		}
 		for _, full := range a.Calibrations {
 			if full.Trace != c.Trace || full.Fleet != c.Fleet || c.Rate == 0 {
@@ -308,20 +300,14 @@ func (a *analysis) notes() []string {
 	return notes
 }
 
-// Thin keeps at most so many of a result's records, those of every k-th request of
-// the trace, which are the same requests under every policy.
-func Thin(r *replay.Result, requests, most int) {
-	every := (requests + most - 1) / max(most, 1)
-	if every <= 1 {
-		return
+// fewMeasured is how many requests a run has at least for a p99 of five of them.
+const fewMeasured = 500
+
+func slowest(measured int) string {
+	if measured < 200 {
+		return "the slowest one"
 	}
-	var kept []replay.Record
-	for _, rec := range r.Records {
-		if rec.ID%every == 0 {
-			kept = append(kept, rec)
-		}
-	}
-	r.Records = kept
+	return fmt.Sprintf("the %d slowest", measured/100)
 }
 
 // milliseconds is a time for people to read.

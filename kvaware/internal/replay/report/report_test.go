@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +27,7 @@ func times(median float64) replay.Times {
 func result(c Cell, policy string, seed uint64, slow float64, replicas, points int) *replay.Result {
 	r := &replay.Result{
 		Trace: c.Trace, Fleet: c.Fleet, Load: c.Load, Rate: c.Rate, Clients: c.Clients, Policy: policy, Seed: seed,
-		Requests: 100, Measured: 80, TTFT: times(50 * slow), ITL: times(20 * slow), E2E: times(3000 * slow),
+		Requests: 100, Measured: 800, TTFT: times(50 * slow), ITL: times(20 * slow), E2E: times(3000 * slow),
 		TokensPerSecond: 1000 / slow, Seconds: 60, HitRate: 0.8 / slow, Imbalance: slow, Attained: 1 / slow, Fairness: 1,
 	}
 	for i := range points {
@@ -242,34 +241,6 @@ func TestPairsCoverAllSeeds(t *testing.T) {
 	}
 }
 
-func TestThinningKeepsTheSameRequests(t *testing.T) {
-	a, b := replay.Result{}, replay.Result{}
-	for i := range 1000 {
-		a.Records = append(a.Records, replay.Record{ID: i})
-		if i%2 == 0 {
-			b.Records = append(b.Records, replay.Record{ID: i})
-		}
-	}
-	Thin(&a, 1000, 300)
-	Thin(&b, 1000, 300)
-	if n := len(a.Records); n == 0 || n > 300 {
-		t.Fatalf("%d kept", n)
-	}
-	both := 0
-	for _, rec := range b.Records {
-		if slices.Contains(a.Records, rec) {
-			both++
-		}
-	}
-	if both != len(b.Records) {
-		t.Errorf("%d of %d are kept of the other", both, len(b.Records))
-	}
-	Thin(&a, 1000, 300)
-	if n := len(a.Records); n == 0 {
-		t.Error("thinned out twice")
-	}
-}
-
 func jsonOf(r *Replay) []byte {
 	var b bytes.Buffer
 	if err := r.JSON(&b); err != nil {
@@ -328,6 +299,19 @@ func TestEqualResultsGiveEqualBytes(t *testing.T) {
 		}
 		if year := fmt.Sprint(time.Now().Year()); bytes.Contains(a, []byte(year+"-")) {
 			t.Errorf("%s has a date", name)
+		}
+	}
+}
+
+func TestAP99OfFewIsCalledOne(t *testing.T) {
+	for measured, want := range map[int]string{0: "", 1: "the slowest one", 199: "the slowest one", 200: "the 2 slowest", 499: "the 4 slowest", 500: ""} {
+		r := example(1)
+		for _, result := range r.Results {
+			result.Measured = measured
+		}
+		text := table(t, r)
+		if got := strings.Contains(text, "p99 rests on"); got != (want != "") || !strings.Contains(text, want) {
+			t.Errorf("%d measured:\n%s", measured, text)
 		}
 	}
 }

@@ -40,30 +40,41 @@ func ratio(x float64) string  { return fmt.Sprintf("%.3f", x) }
 // Table prints a table of each cell, one over all cells, and the differences by
 // request.
 func (r *Replay) Table(w io.Writer) error {
-	a := analyse(r)
+	return analyse(r).print(w, func(b *bytes.Buffer, line string) { fmt.Fprintln(b, line) }, align)
+}
+
+// print writes everything, its lines and tables each in their own way.
+func (a *analysis) print(w io.Writer, line func(b *bytes.Buffer, text string), table func(b *bytes.Buffer, rows [][]string)) error {
 	var b bytes.Buffer
-	for _, c := range r.Calibrations {
-		fmt.Fprintf(&b, "%s on %s: load 1.0 is %s requests/s; unloaded TTFT %s, E2E %s\n",
-			printable(c.Trace), printable(c.Fleet), number(c.Rate), milliseconds(c.UnloadedTTFT), milliseconds(c.UnloadedE2E))
+	for _, c := range a.Calibrations {
+		line(&b, fmt.Sprintf("%s on %s: load 1.0 is %s requests/s; unloaded TTFT %s, E2E %s",
+			printable(c.Trace), printable(c.Fleet), number(c.Rate), milliseconds(c.UnloadedTTFT), milliseconds(c.UnloadedE2E)))
 	}
 	for _, note := range a.notes() {
-		fmt.Fprintln(&b, printable(note))
+		line(&b, printable(note))
 	}
 	if b.Len() > 0 {
 		b.WriteByte('\n')
 	}
-	for _, c := range a.cells {
-		a.printCell(&b, c)
+	titled := func(title string, rows [][]string) {
+		if rows != nil {
+			line(&b, printable(title))
+			table(&b, rows)
+			b.WriteByte('\n')
+		}
 	}
-	a.printTotals(&b)
-	a.printPairs(&b)
+	for _, c := range a.cells {
+		titled(c.String(), a.cellRows(c))
+	}
+	titled("All cells: score over the best peer's of each cell", a.totalRows())
+	titled(a.Ours+" less the best peer, paired by request: negative is sooner", a.pairRows())
 	_, err := w.Write(b.Bytes())
 	return err
 }
 
-func (a *analysis) printCell(b *bytes.Buffer, c *cell) {
+// cellRows are a head and a row for each policy.
+func (a *analysis) cellRows(c *cell) [][]string {
 	several := len(a.Seeds) > 1
-	fmt.Fprintln(b, printable(c.String()))
 	head := []string{"policy"}
 	for _, f := range figures {
 		head = append(head, f.head)
@@ -102,15 +113,14 @@ func (a *analysis) printCell(b *bytes.Buffer, c *cell) {
 		}
 		rows = append(rows, line)
 	}
-	align(b, rows)
-	b.WriteByte('\n')
+	return rows
 }
 
-func (a *analysis) printTotals(b *bytes.Buffer) {
+// totalRows are those of the policies over all cells, nil if none has a score.
+func (a *analysis) totalRows() [][]string {
 	if !slices.ContainsFunc(a.totals, func(t total) bool { return t.Cells > 0 }) {
-		return
+		return nil
 	}
-	fmt.Fprintln(b, "All cells: score over the best peer's of each cell")
 	head := []string{"policy", "mean", "worst", "lost", "cells"}
 	if a.Ours != "" {
 		head = append(head, a.Ours+" over it")
@@ -135,11 +145,11 @@ func (a *analysis) printTotals(b *bytes.Buffer) {
 		}
 		rows = append(rows, line)
 	}
-	align(b, rows)
-	b.WriteByte('\n')
+	return rows
 }
 
-func (a *analysis) printPairs(b *bytes.Buffer) {
+// pairRows are those of the differences to the best peers, nil if there are none.
+func (a *analysis) pairRows() [][]string {
 	rows := [][]string{{"cell", "best peer", "requests", "TTFT ms", "95 %", "E2E ms", "95 %", "sooner %"}}
 	for _, c := range a.cells {
 		if p := c.Pair; p != nil {
@@ -150,11 +160,9 @@ func (a *analysis) printPairs(b *bytes.Buffer) {
 		}
 	}
 	if len(rows) == 1 {
-		return
+		return nil
 	}
-	fmt.Fprintf(b, "%s less the best peer, paired by request: negative is sooner\n", a.Ours)
-	align(b, rows)
-	b.WriteByte('\n')
+	return rows
 }
 
 func signed(x float64) string {
