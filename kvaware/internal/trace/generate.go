@@ -22,7 +22,9 @@ type Param struct {
 // at hand at once has a lower one.
 func (p *Param) most() float64 {
 	switch p.Name {
-	case "turns", "samples":
+	case "turns":
+		return 1000
+	case "samples":
 		return 10_000
 	}
 	return maxTokens

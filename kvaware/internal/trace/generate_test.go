@@ -144,7 +144,7 @@ func TestSessionsComeAtRandomOneRequestASecond(t *testing.T) {
 }
 
 func TestAGeneratorsParametersAreChecked(t *testing.T) {
-	for _, spec := range []string{"", "nothing", "chat:", "chat:turns", "chat:turns=x", "chat:turns=-1", "chat:users=3", "chat:turns=NaN", "chat:turns=10001", "rl:samples=10001", "uniform:input=16777217"} {
+	for _, spec := range []string{"", "nothing", "chat:", "chat:turns", "chat:turns=x", "chat:turns=-1", "chat:users=3", "chat:turns=NaN", "chat:turns=1001", "rl:samples=10001", "uniform:input=16777217"} {
 		if _, err := Generate(spec, 10); (err == nil) != (spec == "chat:") {
 			t.Errorf("%q: %v", spec, err)
 		} else if e := (*Error)(nil); err != nil && (!errors.As(err, &e) || e.Remedy == "") {
@@ -198,7 +198,7 @@ func TestTheLargestParametersGiveSessionsOfBoundedSize(t *testing.T) {
 			}
 		}
 	}
-	for _, s := range read(t, made(t, "chat:turns=10000,system=0,first=0,input=0,output=0", 1), 1, 3) {
+	for _, s := range read(t, made(t, "chat:turns=1000,system=0,first=0,input=0,output=0,thoughts=1", 1), 1, 3) {
 		if len(s.Turns) > longSession {
 			t.Errorf("a session of %d turns", len(s.Turns))
 		}

@@ -158,7 +158,7 @@ func chatParams(turns, output, thoughts float64) []Param {
 }
 
 // longSession is how many turns a session has at most.
-const longSession = 20_000
+const longSession = 4000
 
 // turns is a number of that mean, geometric, at most ten times it.
 func (g *gen) turns() int {
