@@ -66,8 +66,9 @@ type Params struct {
 // 2.8 PFLOP/s reached in practice, 320 KiB of KV per token (80 layers, 8 KV heads
 // of 128) over that bandwidth, and attention's 4 × 80 × 8192 FLOPs per pair, each
 // with a margin for what a kernel does not reach. Capacity: the 131 GB that 90 %
-// of the memory leaves beside the weights hold 400,000 tokens. Limits: vLLM's
-// defaults for its API server.
+// of the memory leaves beside the weights hold 400,000 tokens. Limits: 8192 tokens a
+// step as in vLLM's API server on such accelerators; 256 requests, which is what it
+// runs at once on smaller ones, where it would take 1024 on these.
 func Default() Params {
 	return Params{
 		Pace:             Pace{Step: 12e-3, Token: 50e-6, Context: 30e-9, Pair: 1e-9},

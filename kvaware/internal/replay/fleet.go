@@ -58,7 +58,7 @@ var (
 // rounded; those of the others follow from [Machine.Params]. Limits are vLLM's for
 // its API server (vllm/engine/arg_utils.py, get_batch_defaults): 1024 requests and
 // 8192 tokens a step on accelerators of 70 GiB or more, 256 and 2048 on others and
-// on the A100.
+// on the A100; but the first runs 256 requests.
 var Machines = []Machine{
 	{Name: "h100", Summary: "Llama 70B in bfloat16 on 4 H100"},
 	{Name: "h200", Summary: "Llama 70B in bfloat16 on 4 H200", Accelerator: h200, Count: 4, Model: llama70B, MaxSeqs: 1024, MaxBatched: 8192},
