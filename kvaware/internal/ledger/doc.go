@@ -38,14 +38,15 @@
 //
 // Nothing is seen of a request with stream:false until its end, and a stream
 // can fall silent while its engine works (reasoning and tool parsers hold text
-// back). Such requests advance by model: the prefill ends when the uncached
-// tokens ahead of it and its own would be done at the upstream's learnt rate,
-// then each sequence grows at the learnt token gap, up to its expectation. An
-// observed event replaces what was modelled. A stream is given time first (see
-// streamPatience and silentGaps), since there the missing event is evidence
-// too. So that an upstream that hangs does not come to look idle, the model
-// alone never takes the last tenth of a request's weight away, and does not fade
-// a stream that has shown no output at all.
+// back). Such requests advance by model: the prefill ends when its first token
+// was predicted at the charge, at the upstream's learnt pace, or, where nothing
+// was predicted, when the uncached tokens ahead of it and its own would be done
+// at the learnt rate; then each sequence grows at the learnt token gap, up to
+// its expectation. An observed event replaces what was modelled. A stream is
+// given time first (see streamPatience and silentGaps), since there the missing
+// event is evidence too. So that an upstream that hangs does not come to look
+// idle, the model alone never takes the last tenth of a request's weight away,
+// and does not fade a stream that has shown no output at all.
 //
 // The model is evaluated when somebody looks: in Choose, Look and Snapshot, at
 // most every 20 ms per upstream and for a bounded number of tickets per call.

@@ -108,10 +108,15 @@ func (t *Ticket) advance(now time.Duration, rate float64, gap time.Duration) {
 	}
 }
 
-// prefillTime is how long after the charge a prompt is prefilled by the model.
+// prefillTime is how long after the charge a prompt is prefilled by the model: as
+// its first token was predicted, at the upstream's pace, where it was; else by
+// tokens at a rate, which is learnt from streams only and knows no contexts.
 func (t *Ticket) prefillTime(p *prompt, rate float64) time.Duration {
 	const most = 24 * time.Hour
 	seconds := float64(t.ahead+p.through+stepTokens) / rate
+	if t.paced > 0 && len(t.prompts) == 1 {
+		seconds = t.paced.Seconds() * t.up.PrefillPace()
+	}
 	if seconds >= most.Seconds() {
 		return most
 	}

@@ -38,6 +38,25 @@ func TestAnUnstreamedRequestAdvancesByModel(t *testing.T) {
 	expect(t, l, u, "released", p, 0, 1)
 }
 
+func TestAnUnstreamedPrefillEndsWhenItsFirstTokenWasPredicted(t *testing.T) {
+	l, c, ups := pool(1)
+	u := ups[0]
+	setPace(u, 100, 10*time.Millisecond) // tokens say 12 s
+	u.paces.prefillPace.pool.set(2, 1)
+	d := one(1000, 0, -1, false)
+	d.FirstToken = 500 * time.Millisecond
+	tk := place(l, u, d)
+	c.at += 990 * time.Millisecond
+	expect(t, l, u, "at half the prior's pace, within a second", 1000, 0, 1)
+	c.at += 30 * time.Millisecond
+	expect(t, l, u, "after it", 0, 1002, 1)
+	if q := u.Work(c.at).Queue; q > 0.01 {
+		t.Errorf("a queue of %v s, want a tenth of its 50 ms at most", q)
+	}
+	tk.Release(Completed, c.at)
+	expectZero(t, l, ups)
+}
+
 func TestTheModelGrowsUpToTheExpectationAndLeavesATenth(t *testing.T) {
 	l, c, ups := pool(1)
 	setPace(ups[0], 1000, 10*time.Millisecond)
