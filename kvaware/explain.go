@@ -68,13 +68,15 @@ type explainedUpstream struct {
 
 	// The terms of objective latency, whose cost is
 	//
-	//	(queue + 2·own + 0.03 s + wait + 1.5·eviction) · √sequences · (kv_use + 0.02)^0.4 · √step
+	//	(queue + own + step + wait + delay + memory + 1.5·eviction) · √(sequences · (kv_use + 0.02) · step)
 	//
 	// the request's own sequences included; recent failures add to the queue and
 	// to the sequences. They are left out with another objective.
 	Own      *float64 `json:"own_seconds,omitempty"`      // prefill of what it would compute of this request
 	Queue    *float64 `json:"queue_seconds,omitempty"`    // prefill that waits there
 	Wait     *float64 `json:"wait_seconds,omitempty"`     // likely wait for KV memory
+	Delay    *float64 `json:"delay_seconds,omitempty"`    // what others that wait there lose by its prefill
+	Memory   *float64 `json:"memory_seconds,omitempty"`   // what others lose by the memory it takes
 	Eviction *float64 `json:"eviction_seconds,omitempty"` // prefill that others would lose
 	Step     *float64 `json:"step_seconds,omitempty"`     // a decode step with this request
 	KVUse    *float64 `json:"kv_use,omitempty"`           // share of the KV cache that running requests would hold
@@ -159,7 +161,8 @@ func (e *explanation) weigh(rt *routing, upstreams []viewedUpstream) {
 		u.FailurePenalty = u.Cost - u.Load
 		if objective.Latency {
 			t := &seen.Terms[i]
-			u.Own, u.Queue, u.Wait, u.Eviction, u.Step, u.KVUse = &t.Own, &t.Queue, &t.Wait, &t.Eviction, &t.Step, &t.KVUse
+			u.Own, u.Queue, u.Wait, u.Delay, u.Memory = &t.Own, &t.Queue, &t.Wait, &t.Delay, &t.Memory
+			u.Eviction, u.Step, u.KVUse = &t.Eviction, &t.Step, &t.KVUse
 			calm := *t
 			calm.Ghosts, calm.GhostSeconds = 0, 0
 			u.FailurePenalty = u.Cost - choose.Latency(&calm)

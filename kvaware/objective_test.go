@@ -25,10 +25,10 @@ func TestTheLatencyFollowsAPrefixAndIsExplainedInSeconds(t *testing.T) {
 		t.Fatalf("explained as %+v", e)
 	}
 	for i, u := range e.Upstreams {
-		if u.Own == nil || u.Queue == nil || u.Wait == nil || u.Eviction == nil || u.Step == nil || u.KVUse == nil {
+		if u.Own == nil || u.Queue == nil || u.Wait == nil || u.Delay == nil || u.Memory == nil || u.Eviction == nil || u.Step == nil || u.KVUse == nil {
 			t.Fatalf("terms are missing: %+v", u)
 		}
-		terms := choose.Terms{Own: *u.Own, Queue: *u.Queue, Wait: *u.Wait, Eviction: *u.Eviction, Step: *u.Step, KVUse: *u.KVUse, Sequences: float64(u.Sequences) + 1}
+		terms := choose.Terms{Own: *u.Own, Queue: *u.Queue, Wait: *u.Wait, Delay: *u.Delay, Memory: *u.Memory, Eviction: *u.Eviction, Step: *u.Step, KVUse: *u.KVUse, Sequences: float64(u.Sequences) + 1}
 		if got := choose.Latency(&terms); got != u.Cost || u.FailurePenalty != 0 {
 			t.Errorf("cost %v with a penalty of %v, its terms make %v", u.Cost, u.FailurePenalty, got)
 		}

@@ -52,6 +52,8 @@ type explanation struct {
 		Own      float64 `json:"own_seconds"`
 		Queue    float64 `json:"queue_seconds"`
 		Wait     float64 `json:"wait_seconds"`
+		Delay    float64 `json:"delay_seconds"`
+		Memory   float64 `json:"memory_seconds"`
 		Eviction float64 `json:"eviction_seconds"`
 		Step     float64 `json:"step_seconds"`
 		KVUse    float64 `json:"kv_use"`
@@ -93,7 +95,7 @@ func printExplanation(w io.Writer, e *explanation) {
 	if e.Objective == "token_load" {
 		fmt.Fprint(rows, "upstream\tcached\tuncached\tprefill\tdecode\tsequences\tload\tpenalty\tcost\t\t\n")
 	} else {
-		fmt.Fprint(rows, "upstream\tcached\tuncached\tsequences\town s\tqueue s\twait s\teviction s\tstep s\tKV use\tpenalty\tcost\t\t\n")
+		fmt.Fprint(rows, "upstream\tcached\tuncached\tsequences\town s\tqueue s\twait s\tdelay s\tmemory s\teviction s\tstep s\tKV use\tpenalty\tcost\t\t\n")
 	}
 	for _, u := range e.Upstreams {
 		mark := ""
@@ -105,8 +107,8 @@ func printExplanation(w io.Writer, e *explanation) {
 				u.CachedTokens, u.UncachedTokens, u.PrefillTokens, u.DecodeTokens, u.Sequences, u.Load, u.FailurePenalty, u.Cost, mark)
 			continue
 		}
-		fmt.Fprintf(rows, "%s\t%d\t%d\t%d\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.4f\t%.4f\t%s\t\n", shown(u.Address),
-			u.CachedTokens, u.UncachedTokens, u.Sequences, u.Own, u.Queue, u.Wait, u.Eviction, u.Step, u.KVUse, u.FailurePenalty, u.Cost, mark)
+		fmt.Fprintf(rows, "%s\t%d\t%d\t%d\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.4f\t%.4f\t%s\t\n", shown(u.Address),
+			u.CachedTokens, u.UncachedTokens, u.Sequences, u.Own, u.Queue, u.Wait, u.Delay, u.Memory, u.Eviction, u.Step, u.KVUse, u.FailurePenalty, u.Cost, mark)
 	}
 	_ = rows.Flush() // a pipe that is closed is the reader's affair
 	if e.Truncated {

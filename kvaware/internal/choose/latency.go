@@ -7,16 +7,14 @@ import "math"
 // The constants of the latency objective. They were found by simulation and the
 // optimum is flat: within a factor of two they make little difference.
 const (
-	// ownWeight counts the request's own prefill as its wait, and once more as
-	// the price of that work to those who come after it.
-	ownWeight      = 2
 	evictionWeight = 1.5
-	// leastSeconds is about what a first token takes at least. It keeps the other
-	// factors in force where no prefill is waiting.
-	leastSeconds = 0.03
-	// leastKVUse does likewise for an empty cache.
+	// delayShare is the part of the waiting prompts that a prefill delays.
+	delayShare = 0.5
+	// memoryWeight and the fourth power of the use make memory a price where it is
+	// short, and none where it is not.
+	memoryWeight = 4
+	// leastKVUse keeps the other factors in force where the cache is empty.
 	leastKVUse = 0.02
-	kvUsePower = 0.4
 )
 
 // FullKVUse is the KV use from which on requests are likely to wait for memory.
@@ -29,6 +27,9 @@ type Terms struct {
 	Queue float64 // prefill of what waits there
 	// Wait is how long the request is likely to wait for memory.
 	Wait float64
+	// Delay is what its prefill takes from those that wait there, and Memory what
+	// the memory that it newly takes would have given others: see the functions.
+	Delay, Memory float64
 	// Eviction is the prefill that others lose by making room for it. It counts
 	// only once Priced says that it is known.
 	Eviction float64
@@ -50,23 +51,41 @@ type Terms struct {
 
 // Latency is what the objective of that name minimises:
 //
-//	(queue + 2·own + 0.03 s + wait + 1.5·eviction) · √sequences · (kv_use + 0.02)^0.4 · √step
+//	(queue + own + step + wait + delay + memory + 1.5·eviction) · √(sequences · (kv_use + 0.02) · step)
 //
-// a product, so that it need not say how many seconds of waiting are worth one
-// second of decoding. Recent failures count as queue and as sequences.
+// The sum is what the request waits for its first token, and what others wait
+// because of it. The root stands for what each later token takes, and is a factor
+// so that it need not be said how many seconds of waiting are worth one second of
+// decoding. Recent failures count as queue and as sequences.
 func Latency(t *Terms) float64 {
-	return t.seconds() * math.Sqrt((t.Sequences+t.Ghosts)*t.Step) * math.Pow(t.KVUse+leastKVUse, kvUsePower)
+	return t.seconds() * math.Sqrt(t.crowd())
 }
 
 func (t *Terms) seconds() float64 {
-	return t.Queue + ownWeight*t.Own + leastSeconds + t.Wait + evictionWeight*t.Eviction + t.GhostSeconds
+	return t.Queue + t.Own + t.Step + t.Wait + t.Delay + t.Memory + evictionWeight*t.Eviction + t.GhostSeconds
 }
 
-// rank is the latency to the power of 1/kvUsePower: in the same order, without
-// raising to a power that takes longer than all else.
+func (t *Terms) crowd() float64 { return (t.Sequences + t.Ghosts) * (t.KVUse + leastKVUse) * t.Step }
+
+// rank is the square of the latency: in the same order, without a root.
 func (t *Terms) rank() float64 {
-	s, steps := t.seconds(), (t.Sequences+t.Ghosts)*t.Step
-	return s * s * math.Sqrt(s) * steps * math.Sqrt(math.Sqrt(steps)) * (t.KVUse + leastKVUse)
+	s := t.seconds()
+	return s * s * t.crowd()
+}
+
+// Delay is what a prefill takes from the prompts that wait where it goes, in
+// seconds. An engine fills its steps with chunks of several prompts, so those that
+// wait end later even if they came first; half of them, as a mean.
+func Delay(waiting, own float64) float64 { return delayShare * waiting * own }
+
+// Memory is what it takes from others that a request newly holds a share of a KV
+// cache for some seconds, in seconds. Where memory is what keeps an engine from
+// serving more, that share of its time is lost; use, the share that running
+// requests hold and are likely to need until they end, says how likely it is.
+func Memory(share, use, seconds float64) float64 {
+	use = min(use, 1)
+	use *= use
+	return memoryWeight * max(0, share) * use * use * seconds
 }
 
 // Wait is how long a request is likely to wait until running sequences end that

@@ -15,10 +15,30 @@ func calm() Terms {
 }
 
 func TestLatencyIsTheDocumentedProduct(t *testing.T) {
-	c := Terms{Own: 1, Queue: 2, Wait: 3, Eviction: 4, Step: 0.04, Sequences: 8, KVUse: 0.5, Ghosts: 1, GhostSeconds: 5, Priced: true}
-	want := (2 + 2*1 + 0.03 + 3 + 1.5*4 + 5) * math.Sqrt(9) * math.Pow(0.52, 0.4) * math.Sqrt(0.04)
+	c := Terms{Own: 1, Queue: 2, Wait: 3, Delay: 6, Memory: 7, Eviction: 4, Step: 0.04, Sequences: 8, KVUse: 0.5, Ghosts: 1, GhostSeconds: 5, Priced: true}
+	want := (2 + 1 + 0.04 + 3 + 6 + 7 + 1.5*4 + 5) * math.Sqrt(9*0.52*0.04)
 	if got := Latency(&c); math.Abs(got-want) > 1e-9 {
 		t.Errorf("Latency = %v, want %v", got, want)
+	}
+}
+
+// The example of README.md and docs/objective.md: a prompt of 2,000 tokens, of
+// which A has 1,600 cached, and a request of 3,000 tokens that waits; B has
+// nothing. Each has one request that decodes.
+func TestTheExampleOfTheDocs(t *testing.T) {
+	own := func(from, to float64) float64 { return 0.012 + (to-from)*(50e-6+1e-9*(from+to)/2) }
+	a := Terms{Own: own(1600, 2000), Queue: own(0, 3000), Step: 0.0123, Sequences: 3, KVUse: 0.023}
+	a.Delay = Delay(1, a.Own)
+	b := Terms{Own: own(0, 2000), Step: 0.0123, Sequences: 2, KVUse: 0.018}
+	alone := a
+	alone.Queue, alone.Delay, alone.Sequences = 0, 0, 2
+	for _, c := range []struct {
+		terms *Terms
+		want  float64
+	}{{&a, 0.0091}, {&b, 0.0039}, {&alone, 0.0015}} {
+		if got := Latency(c.terms); math.Abs(got-c.want) > 0.00005 {
+			t.Errorf("latency of %+v is %.5f, want %v", *c.terms, got, c.want)
+		}
 	}
 }
 
@@ -26,7 +46,7 @@ func TestTheRankIsInTheOrderOfTheLatency(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(9, 9))
 	for range 1000 {
 		c := Terms{Own: rnd.Float64(), Queue: 10 * rnd.Float64(), Step: rnd.Float64(), Sequences: 1 + 100*rnd.Float64(), KVUse: 2 * rnd.Float64(), Ghosts: rnd.Float64()}
-		if got, want := math.Pow(c.rank(), kvUsePower), Latency(&c); math.Abs(got-want) > 1e-9*want {
+		if got, want := math.Sqrt(c.rank()), Latency(&c); math.Abs(got-want) > 1e-9*want {
 			t.Fatalf("rank of %+v: %v, want %v", c, got, want)
 		}
 	}
@@ -37,6 +57,8 @@ func TestEachTermMakesACandidateWorse(t *testing.T) {
 		"own":      func(t *Terms) { t.Own *= 2 },
 		"queue":    func(t *Terms) { t.Queue = 0.1 },
 		"wait":     func(t *Terms) { t.Wait = 0.1 },
+		"delay":    func(t *Terms) { t.Delay = 0.1 },
+		"memory":   func(t *Terms) { t.Memory = 0.1 },
 		"eviction": func(t *Terms) { t.Eviction = 0.1 },
 		"step":     func(t *Terms) { t.Step *= 2 },
 		"running":  func(t *Terms) { t.Sequences++ },
@@ -58,6 +80,23 @@ func TestTheWaitIsTheLackingShareOfTheRemainingTime(t *testing.T) {
 		if got := Wait(share, 400, 0.02); math.Abs(got-want) > 1e-9 {
 			t.Errorf("Wait(%v) = %v, want %v", share, got, want)
 		}
+	}
+}
+
+func TestAPrefillDelaysHalfOfThoseThatWait(t *testing.T) {
+	if got := Delay(3, 0.2); math.Abs(got-0.3) > 1e-9 {
+		t.Errorf("Delay = %v s, want 0.3", got)
+	}
+}
+
+func TestMemoryHasAPriceWhereItIsShort(t *testing.T) {
+	for use, want := range map[float64]float64{0: 0, 0.25: 4 * 0.01 * 50 / 256, 0.5: 4 * 0.01 * 50 / 16, 1: 4 * 0.01 * 50, 3: 4 * 0.01 * 50} {
+		if got := Memory(0.01, use, 50); math.Abs(got-want) > 1e-9 {
+			t.Errorf("a hundredth of a cache for 50 s at a use of %v costs %v s, want %v", use, got, want)
+		}
+	}
+	if got := Memory(-0.01, 1, 50); got != 0 {
+		t.Errorf("what is there already costs %v s", got)
 	}
 }
 
@@ -113,7 +152,7 @@ func TestTheChosenLatencyIsLeastAmongTheAvailable(t *testing.T) {
 		available := 0
 		for i := range terms {
 			terms[i] = Terms{
-				Own: rnd.Float64(), Queue: float64(rnd.IntN(3)), Wait: float64(rnd.IntN(2)),
+				Own: rnd.Float64(), Queue: float64(rnd.IntN(3)), Wait: float64(rnd.IntN(2)), Delay: rnd.Float64(), Memory: float64(rnd.IntN(2)),
 				Step: 0.01 + rnd.Float64()/100, Sequences: float64(1 + rnd.IntN(3)), KVUse: rnd.Float64(), Excluded: rnd.IntN(4) == 0,
 			}
 			prices[i] = float64(rnd.IntN(3))

@@ -166,6 +166,7 @@ func checkBooks(t *testing.T, u *Upstream) {
 		to.modelledPrefill += s.modelledPrefill
 		to.modelledDecode += s.modelledDecode
 		to.queue += s.queue
+		to.waiting += s.waiting
 		to.contexts += s.contexts
 	}
 	var all sums
@@ -209,7 +210,7 @@ func checkBooks(t *testing.T, u *Upstream) {
 			t.Fatalf("the upstream counts %d sequences at stage %d, its tickets %d", got, i, want)
 		}
 	}
-	got := sums{u.prefill.Load(), u.decode.Load(), u.running.Load(), u.modelledPrefill.Load(), u.modelledDecode.Load(), u.queue.Load(), u.contexts.Load()}
+	got := sums{u.prefill.Load(), u.decode.Load(), u.running.Load(), u.modelledPrefill.Load(), u.modelledDecode.Load(), u.queue.Load(), u.contexts.Load(), u.waiting.Load()}
 	if got != all {
 		t.Fatalf("the upstream's sums are %+v, its tickets hold %+v", got, all)
 	}

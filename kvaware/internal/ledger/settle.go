@@ -45,6 +45,7 @@ func (t *Ticket) settle(i int) {
 			}
 		}
 	}
+	hp.waiting = waits(hp.queue)
 	t.book(sums{
 		prefill:         hs.prefill - s.holds.prefill + hp.prefill - p.holds.prefill,
 		decode:          hs.decode - s.holds.decode + hp.decode - p.holds.decode,
@@ -53,6 +54,7 @@ func (t *Ticket) settle(i int) {
 		modelledDecode:  hs.modelledDecode - s.holds.modelledDecode + hp.modelledDecode - p.holds.modelledDecode,
 		queue:           hp.queue - p.holds.queue,
 		contexts:        hs.contexts - s.holds.contexts,
+		waiting:         hp.waiting - p.holds.waiting,
 	})
 	s.holds, p.holds = hs, hp
 
@@ -62,6 +64,9 @@ func (t *Ticket) settle(i int) {
 	}
 	t.atStage(s, stage)
 }
+
+// waits counts a prompt that is in a queue with so many nanoseconds.
+func waits(queue int64) int64 { return min(queue, 1) }
 
 // atStage counts a sequence at a stage of its output, from 1, or nowhere if 0.
 func (t *Ticket) atStage(s *sequence, stage int) {
@@ -92,6 +97,10 @@ func (t *Ticket) book(c sums) {
 	if c.queue != 0 {
 		h.queue += c.queue
 		u.queue.Add(c.queue)
+	}
+	if c.waiting != 0 {
+		h.waiting += c.waiting
+		u.waiting.Add(c.waiting)
 	}
 	if c.contexts != 0 {
 		h.contexts += c.contexts

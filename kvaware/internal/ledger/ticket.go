@@ -53,12 +53,12 @@ type Ticket struct {
 type sums struct {
 	prefill, decode, running        int64
 	modelledPrefill, modelledDecode int64
-	queue, contexts                 int64
+	queue, contexts, waiting        int64
 }
 
 // negative is what gives all of s back.
 func (s sums) negative() sums {
-	return sums{-s.prefill, -s.decode, -s.running, -s.modelledPrefill, -s.modelledDecode, -s.queue, -s.contexts}
+	return sums{-s.prefill, -s.decode, -s.running, -s.modelledPrefill, -s.modelledDecode, -s.queue, -s.contexts, -s.waiting}
 }
 
 // phase is how far a prompt's prefill is.
@@ -129,7 +129,7 @@ func (t *Ticket) charge(l *Ledger, u *Upstream, d *Demand, now time.Duration) {
 		p.uncached = min(maxTokens, p.uncached+max(0, n-bounded(d.Prompts[i].Cached)))
 		p.queue = min(maxQueue, p.queue+max(0, min(int64(d.Prompts[i].Prefill), maxQueue)))
 	}
-	var through, queue int64
+	var through, queue, waiting int64
 	for i := range t.prompts {
 		p := &t.prompts[i]
 		through += p.uncached
@@ -145,12 +145,13 @@ func (t *Ticket) charge(l *Ledger, u *Upstream, d *Demand, now time.Duration) {
 	for i := range t.prompts {
 		p := &t.prompts[i]
 		p.left = t.sequences[p.least].left
-		p.holds.prefill, p.holds.queue = p.uncached, p.queue
+		p.holds.prefill, p.holds.queue, p.holds.waiting = p.uncached, p.queue, waits(p.queue)
+		waiting += p.holds.waiting
 	}
 	if queue > 0 && u.queue.Load() == 0 {
 		u.progress(now)
 	}
-	t.book(sums{prefill: through, running: int64(len(t.sequences)), queue: queue})
+	t.book(sums{prefill: through, running: int64(len(t.sequences)), queue: queue, waiting: waiting})
 	u.requests.Add(1)
 	u.link(t)
 }

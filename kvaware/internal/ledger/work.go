@@ -25,7 +25,8 @@ type Work struct {
 	// Queue is the seconds of prefill of requests without a first token, as they
 	// were told when these were charged, less the time since a first token last
 	// came there, or since the queue was empty; at least a tenth remains.
-	Queue float64
+	Queue   float64
+	Waiting float64 // prompts in the queue
 	// Contexts are the KV tokens that a decode step reads: all of each running
 	// sequence whose prompt was prefilled.
 	Contexts float64
@@ -45,6 +46,7 @@ func (u *Upstream) Work(now time.Duration) Work {
 	}
 	return Work{
 		Queue:       float64(queue) / 1e9,
+		Waiting:     float64(u.waiting.Load()),
 		Contexts:    float64(u.contexts.Load()),
 		PrefillPace: u.paces.prefillPace.load(),
 		DecodePace:  u.paces.decodePace.load(),

@@ -327,7 +327,7 @@ func TestTermsAreFiniteAndNotNegativeWhateverHappens(t *testing.T) {
 				q.Demand.Prompts[i].Tokens = q.Corrected(q.Counted[i])
 			}
 			for _, s := range b.Look(b.choice(), q, latency).Terms {
-				for _, x := range []float64{s.Own, s.Queue, s.Wait, s.Eviction, s.Step, s.KVUse, s.Ghosts, s.GhostSeconds, choose.Latency(&s)} {
+				for _, x := range []float64{s.Own, s.Queue, s.Wait, s.Delay, s.Memory, s.Eviction, s.Step, s.KVUse, s.Ghosts, s.GhostSeconds, choose.Latency(&s)} {
 					if !(x >= 0) || math.IsInf(x, 0) {
 						t.Fatalf("terms %+v", s)
 					}

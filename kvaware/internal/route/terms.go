@@ -23,6 +23,7 @@ type size struct {
 	contexts  float64 // KV tokens that its decodes read, halfway through
 	blocks    int     // of all prompts
 	output    int     // blocks of output that are expected
+	mean      float64 // tokens of an output that are expected
 }
 
 // sizeOf measures a request of which outputs of a mean length are expected.
@@ -47,6 +48,7 @@ func (q *Request) sizeOf(mean float64) size {
 	if d.Expected >= 0 {
 		mean = min(mean, float64(d.Expected))
 	}
+	s.mean = mean
 	s.contexts = float64(s.prompts)*float64(choices) + s.sequences*mean/2
 	s.output = int(min(s.sequences, ledger.MaxSequences)) * ((int(mean) + q.BlockSize - 1) / q.BlockSize)
 	return s
@@ -82,13 +84,18 @@ func (r *Router) estimate(c *Choice, q *Request, cands []choose.Candidate, now t
 		t.Queue = w.Queue
 		t.Sequences = float64(cand.Running) + sz.sequences
 		t.Step = pace.Prior.Decode(t.Sequences, w.Contexts+sz.contexts) * w.DecodePace
-		t.KVUse = (float64(use.Running) + t.KVUse) / float64(max(1, use.Capacity))
+		t.Delay = choose.Delay(w.Waiting, t.Own)
+		capacity := float64(max(1, use.Capacity))
+		t.KVUse = (float64(use.Running) + t.KVUse) / capacity
+		remaining := r.Ledger.Remaining(c.Candidates[i].Load)
+		grown := float64(cand.Running) * remaining / (float64(q.BlockSize) * capacity)
+		t.Memory = choose.Memory(float64(c.needs[i]-sz.output)/capacity, t.KVUse+grown, sz.mean*t.Step)
 		excess := t.KVUse - choose.FullKVUse
 		if most := c.Candidates[i].MaxSequences; most > 0 {
 			excess = max(excess, t.Sequences/float64(most)-1)
 		}
 		if excess > 0 {
-			t.Wait = choose.Wait(excess, r.Ledger.Remaining(c.Candidates[i].Load), t.Step)
+			t.Wait = choose.Wait(excess, remaining, t.Step)
 		}
 		t.Priced = c.needs[i] <= use.Free
 		t.Ghosts, t.GhostSeconds = cand.Ghosts, cand.Ghosts*ghost
