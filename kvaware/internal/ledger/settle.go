@@ -97,6 +97,9 @@ func (t *Ticket) book(c sums) {
 	if c.queue != 0 {
 		h.queue += c.queue
 		u.queue.Add(c.queue)
+		if c.queue < 0 {
+			u.passed.Add(-c.queue)
+		}
 	}
 	if c.waiting != 0 {
 		h.waiting += c.waiting

@@ -42,6 +42,10 @@ type Ticket struct {
 	taught bool          // its time to first token was learnt from
 	paced  time.Duration // what its first token would take at the prior's pace
 
+	// before is what had left the queue, or was in it, when it was charged, in
+	// nanoseconds.
+	before int64
+
 	lengths *output.Lengths // what its outputs teach
 
 	// Room for the usual request, so that it needs no allocation.
@@ -114,6 +118,7 @@ func (t *Ticket) charge(l *Ledger, u *Upstream, d *Demand, now time.Duration) {
 	}
 	t.decodes = t.expected != 0
 	t.sent, t.ahead, t.taught, t.paced = now, u.prefill.Load(), false, d.FirstToken
+	t.before = u.passed.Load() + u.queue.Load()
 	t.lengths = &l.lengths
 
 	prompts := max(1, min(len(d.Prompts), MaxSequences))

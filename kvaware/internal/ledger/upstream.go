@@ -25,6 +25,7 @@ type Upstream struct {
 	queue    atomic.Int64 // prefill times of prompts in P, in nanoseconds
 	contexts atomic.Int64 // KV tokens that the running decodes read
 	waiting  atomic.Int64 // prompts in the queue
+	passed   atomic.Int64 // nanoseconds that have left the queue; only grows
 	stages   [output.Bins]atomic.Int32
 	// progressed is when the queue last moved, on the ledger's clock: a first
 	// token came, or a request found it empty.

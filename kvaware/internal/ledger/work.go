@@ -90,7 +90,8 @@ func (u *Upstream) learnStep(tokens int64, from, to time.Duration) {
 }
 
 // teachPaces learns from an answer that came as a whole: how long it took, and
-// would have taken by the prior with what runs there now, tells both paces alike.
+// would have taken by the prior with what runs there now and what was prefilled
+// for others meanwhile, tells both paces alike.
 // t.mu is held.
 func (t *Ticket) teachPaces(now time.Duration) {
 	if t.paced <= 0 || len(t.prompts) != 1 {
@@ -103,8 +104,11 @@ func (t *Ticket) teachPaces(now time.Duration) {
 	}
 	step := pace.Prior.Decode(float64(u.running.Load()+int64(len(t.sequences))), float64(u.contexts.Load()))
 	took, model := (now - t.sent).Seconds(), t.paced.Seconds()+step*float64(longest)
+	// Its own part of the queue has left, or does so now.
+	others := max(0, u.passed.Load()-t.before-t.prompts[0].queue)
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	model += float64(others) / 1e9 / u.paces.prefillPace.load()
 	u.paces.prefillPace.learn(keep, took, model)
 	u.paces.decodePace.learn(keep, took, model)
 }

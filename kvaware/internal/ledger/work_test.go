@@ -177,6 +177,25 @@ func TestAnswersThatComeAsAWholeTeachBothPaces(t *testing.T) {
 	}
 }
 
+func TestPrefillsOfOthersDoNotMakeAnAnswerSlow(t *testing.T) {
+	l, c, ups := pool(1)
+	for range 200 {
+		d := one(2000, 0, -1, false)
+		d.FirstToken = 100 * time.Millisecond
+		tk := place(l, ups[0], d)
+		c.at += 100 * time.Millisecond
+		other := place(l, ups[0], one(20_000, 0, -1, true)) // a second
+		c.at += time.Second
+		other.Started(0, c.at)
+		other.Release(Canceled, c.at)
+		c.at += time.Duration(300 * pace.Prior.Decode(1, 2000) * float64(time.Second))
+		tk.finishAt(300, c.at)
+	}
+	if w := ups[0].Work(c.at); math.Abs(w.PrefillPace-1) > 0.05 || math.Abs(w.DecodePace-1) > 0.05 {
+		t.Errorf("an upstream at the prior's pace was learnt to be at %v and %v", w.PrefillPace, w.DecodePace)
+	}
+}
+
 func TestRemainingIsThatOfTheSequencesThatDecode(t *testing.T) {
 	l, c, ups := pool(2)
 	for range 2000 {
