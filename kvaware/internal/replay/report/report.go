@@ -290,9 +290,10 @@ func (a *analysis) notes() []string {
 			if full.Trace != c.Trace || full.Fleet != c.Fleet || c.Rate == 0 {
 				continue
 			}
-			// Half of the time the fleet would be filling up or running empty.
-			if seconds := float64(requests) / c.Rate; seconds*1e3 < 4*full.UnloadedE2E {
-				notes = append(notes, fmt.Sprintf("%v: all requests come within %s, hardly longer than one lasts; more requests would tell more.",
+			// Much of the time the fleet fills up or runs empty, and bears more meanwhile
+			// than it would for long.
+			if seconds := float64(requests) / c.Rate; seconds*1e3 < 20*full.UnloadedE2E {
+				notes = append(notes, fmt.Sprintf("%v: all requests come within %s, not much longer than some last, so load 1.0 is found too high; give more requests.",
 					c.Cell, period(seconds*1e3)))
 			}
 		}

@@ -189,7 +189,7 @@ func TestWhatLimitsTheFiguresIsSaid(t *testing.T) {
 	}
 	r.Missing = 7
 	r.Results[0].Rejected = 3
-	r.Calibrations = []replay.Calibration{{Trace: "chat", Fleet: "4xh100", Rate: 10, UnloadedE2E: 4000}}
+	r.Calibrations = []replay.Calibration{{Trace: "chat", Fleet: "4xh100", Rate: 10, UnloadedE2E: 800}}
 	text := table(t, r)
 	for _, want := range []string{
 		"7 runs are missing", "load 0.6 (6 requests/s): 3 of 103 requests fit no replica",
