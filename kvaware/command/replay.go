@@ -63,6 +63,7 @@ An interrupt ends it with a report of the runs that were done.`,
 	flags.StringP("json", "", "", "File to write JSON to, - for standard output instead of the table")
 	flags.StringP("html", "", "replay.html", "File to write the HTML report to, \"\" for none")
 	flags.StringP("markdown", "", "", "File to write the tables to as Markdown, - for standard output instead of the table")
+	flags.StringP("svg", "", "", "File to write a drawing of all scores to")
 	flags.BoolP("quiet", "q", false, "No progress bar, which only a terminal sees anyway")
 	flags.BoolP("list", "", false, "List generators, policies, machines and kinds of events")
 	for _, other := range []string{"rate", "clients"} {
@@ -85,6 +86,7 @@ func runReplay(cmd *cobra.Command, _ []string) error {
 	to.json, _ = cmd.Flags().GetString("json")
 	to.html, _ = cmd.Flags().GetString("html")
 	to.markdown, _ = cmd.Flags().GetString("markdown")
+	to.svg, _ = cmd.Flags().GetString("svg")
 	if err := to.check(); err != nil {
 		return err
 	}
@@ -127,6 +129,7 @@ func writeReplay(cmd *cobra.Command, found *report.Replay, to replayOutputs) err
 	page := wrote(to.html, found.HTML)
 	wrote(to.json, found.JSON)
 	wrote(to.markdown, found.Markdown)
+	wrote(to.svg, found.SVG)
 	if !to.standard() {
 		wrote("-", found.Table)
 		if page {
@@ -137,9 +140,9 @@ func writeReplay(cmd *cobra.Command, found *report.Replay, to replayOutputs) err
 }
 
 // replayOutputs are files; "" is none and - is standard output.
-type replayOutputs struct{ json, html, markdown string }
+type replayOutputs struct{ json, html, markdown, svg string }
 
-func (o replayOutputs) each() []string { return []string{o.json, o.html, o.markdown} }
+func (o replayOutputs) each() []string { return []string{o.json, o.html, o.markdown, o.svg} }
 
 // standard tells whether one goes to standard output, where then nothing else goes.
 func (o replayOutputs) standard() bool { return slices.Contains(o.each(), "-") }
@@ -152,7 +155,7 @@ func (o replayOutputs) check() error {
 		case "":
 		case "-":
 			if standard++; standard > 1 {
-				return errors.New("both of --json, --html and --markdown to standard output; give one of them")
+				return errors.New("two of --json, --html, --markdown and --svg to standard output; give one of them")
 			}
 		default:
 			dir := filepath.Dir(name)
