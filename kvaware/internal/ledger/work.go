@@ -5,6 +5,7 @@ package ledger
 import (
 	"time"
 
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/output"
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/pace"
 )
 
@@ -56,13 +57,27 @@ func (u *Upstream) Work(now time.Duration) Work {
 // PrefillPace is that of Work.
 func (u *Upstream) PrefillPace() float64 { return u.paces.prefillPace.load() }
 
-// MeanOutput returns the mean number of tokens of an output, of all upstreams.
-func (l *Ledger) MeanOutput() float64 { return l.lengths.Mean() }
+// Outlook fills o with what is known of outputs, of all upstreams.
+func (l *Ledger) Outlook(o *output.Outlook) { l.lengths.Look(o) }
 
-// Remaining returns how many tokens the sequences that decode at an upstream have
-// yet to generate, on average.
-func (l *Ledger) Remaining(u *Upstream) float64 {
-	return l.lengths.MeanRemaining(func(stage int) int64 { return int64(u.stages[stage].Load()) })
+// Remaining returns how many tokens the sequences that decode here have yet to
+// generate, on average; o.Mean if there are none.
+func (u *Upstream) Remaining(o *output.Outlook) float64 {
+	var n, sum float64
+	running := float64(u.running.Load()) // there are no more of them
+	for i := range u.stages {
+		if c := u.stages[i].Load(); c > 0 {
+			n += float64(c)
+			sum += float64(c) * o.Remaining[i]
+			if n >= running {
+				break
+			}
+		}
+	}
+	if n == 0 {
+		return o.Mean
+	}
+	return sum / n
 }
 
 // progress notes that the queue moved.

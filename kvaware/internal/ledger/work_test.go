@@ -201,16 +201,28 @@ func TestRemainingIsThatOfTheSequencesThatDecode(t *testing.T) {
 	for range 2000 {
 		place(l, ups[0], one(10, 0, -1, true)).finishAt(1000, c.at)
 	}
-	if got := l.MeanOutput(); math.Abs(got-1000) > 20 {
-		t.Errorf("outputs of 1000 tokens, on average %v", got)
+	var o output.Outlook
+	l.Outlook(&o)
+	if math.Abs(o.Mean-1000) > 20 {
+		t.Errorf("outputs of 1000 tokens, on average %v", o.Mean)
 	}
+	late, early := o.Remaining[output.Stage(700)], o.Remaining[output.Stage(100)]
 	tk := place(l, ups[1], one(10, 0, -1, true))
 	tk.Generated(0, 700, c.at)
-	if got, want := l.Remaining(ups[1]), l.lengths.Remaining(output.Stage(700)); got != want || got > 400 {
+	if got := ups[1].Remaining(&o); got != late || got > 400 {
+		t.Errorf("%v tokens remain, want %v", got, late)
+	}
+	others := []*Ticket{place(l, ups[1], one(10, 0, -1, true)), place(l, ups[1], one(10, 0, -1, true)), place(l, ups[1], one(10, 0, -1, true))}
+	for _, tk := range others[:2] {
+		tk.Generated(0, 100, c.at) // the third is not prefilled
+	}
+	if got, want := ups[1].Remaining(&o), (late+2*early)/3; math.Abs(got-want) > 1e-9 {
 		t.Errorf("%v tokens remain, want %v", got, want)
 	}
-	tk.Release(Canceled, c.at)
-	if got := l.Remaining(ups[1]); got != l.MeanOutput() {
+	for _, tk := range append(others, tk) {
+		tk.Release(Canceled, c.at)
+	}
+	if got := ups[1].Remaining(&o); got != o.Mean {
 		t.Errorf("nothing runs: %v remain, want the mean", got)
 	}
 	expectZero(t, l, ups)
@@ -232,8 +244,10 @@ func BenchmarkWork(b *testing.B) {
 
 func BenchmarkRemaining(b *testing.B) {
 	l, _, ups := pool(1)
+	var o output.Outlook
+	l.Outlook(&o)
 	b.ReportAllocs()
 	for b.Loop() {
-		l.Remaining(ups[0])
+		ups[0].Remaining(&o)
 	}
 }

@@ -109,23 +109,18 @@ func (l *Lengths) Remaining(stage int) float64 {
 	return l.known()[stage]
 }
 
-// MeanRemaining returns the mean of Remaining over sequences, of which count says
-// how many are at each stage; Mean if there are none.
-func (l *Lengths) MeanRemaining(count func(stage int) int64) float64 {
+// Outlook is what was known of outputs at one time.
+type Outlook struct {
+	Mean      float64       // length of an output
+	Remaining [Bins]float64 // what Lengths.Remaining returns, by stage
+}
+
+// Look fills o with what is known now.
+func (l *Lengths) Look(o *Outlook) {
 	l.mu.Lock()
-	known := l.known()
-	var n, sum float64
-	for i := range Bins {
-		if c := count(i); c > 0 {
-			n += float64(c)
-			sum += float64(c) * known[i]
-		}
-	}
+	o.Remaining = *l.known()
 	l.mu.Unlock()
-	if n == 0 {
-		return l.Mean()
-	}
-	return sum / n
+	o.Mean = l.Mean()
 }
 
 // known gives what remains by stage. l.mu is held.

@@ -77,26 +77,20 @@ func TestWhatRemainsIsLearntFromWhatEnded(t *testing.T) {
 	}
 }
 
-func TestTheMeanRemainingIsThatOfTheSequences(t *testing.T) {
+func TestAnOutlookIsWhatIsKnownAtTheTime(t *testing.T) {
 	var l Lengths
 	for range 2000 {
 		l.Learn(1000)
 	}
-	if got := l.MeanRemaining(func(int) int64 { return 0 }); got != l.Mean() {
-		t.Errorf("of no sequences %v remain, want the mean %v", got, l.Mean())
+	var o Outlook
+	l.Look(&o)
+	if o.Mean != l.Mean() {
+		t.Errorf("mean %v, want %v", o.Mean, l.Mean())
 	}
-	at, early := Stage(700), Stage(100)
-	got := l.MeanRemaining(func(stage int) int64 {
-		switch stage {
-		case at:
-			return 3
-		case early:
-			return 1
+	for i, got := range o.Remaining {
+		if want := l.Remaining(i); got != want {
+			t.Errorf("stage %d: %v remain, want %v", i, got, want)
 		}
-		return 0
-	})
-	if want := (3*l.Remaining(at) + l.Remaining(early)) / 4; math.Abs(got-want) > 1e-9 {
-		t.Errorf("%v remain, want %v", got, want)
 	}
 }
 
@@ -121,11 +115,12 @@ func BenchmarkLearn(b *testing.B) {
 	}
 }
 
-func BenchmarkMeanRemaining(b *testing.B) {
+func BenchmarkLook(b *testing.B) {
 	var l Lengths
+	var o Outlook
 	l.Learn(10)
 	b.ReportAllocs()
 	for b.Loop() {
-		l.MeanRemaining(func(stage int) int64 { return int64(stage) })
+		l.Look(&o)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/choose"
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/ledger"
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/output"
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/prefix"
 )
 
@@ -127,6 +128,8 @@ type Choice struct {
 	pinned []int32      // by slot: of these, pinned ones
 	uses   []prefix.Use // by slot
 	price  prefix.Eviction
+
+	outlook output.Outlook
 }
 
 // Release lets go of everything that belongs to a request.

@@ -65,7 +65,8 @@ func (r *Router) estimate(c *Choice, q *Request, cands []choose.Candidate, now t
 	c.uses = bySlot(c.uses, r.Index.Slots())
 	r.Index.Uses(c.uses)
 
-	sz := q.sizeOf(r.Ledger.MeanOutput())
+	r.Ledger.Outlook(&c.outlook)
+	sz := q.sizeOf(c.outlook.Mean)
 	for i := range c.terms {
 		// For now, Own is the time to compute what is uncached, KVUse the blocks
 		// that running requests would hold, and the need is in blocks.
@@ -87,7 +88,7 @@ func (r *Router) estimate(c *Choice, q *Request, cands []choose.Candidate, now t
 		t.Delay = choose.Delay(w.Waiting, t.Own)
 		capacity := float64(max(1, use.Capacity))
 		t.KVUse = (float64(use.Running) + t.KVUse) / capacity
-		remaining := r.Ledger.Remaining(c.Candidates[i].Load)
+		remaining := c.Candidates[i].Load.Remaining(&c.outlook)
 		grown := float64(cand.Running) * remaining / (float64(q.BlockSize) * capacity)
 		t.Memory = choose.Memory(float64(c.needs[i]-sz.output)/capacity, t.KVUse+grown, sz.mean*t.Step)
 		excess := t.KVUse - choose.FullKVUse

@@ -19,7 +19,7 @@ func All() []replay.Spec {
 	return []replay.Spec{
 		{
 			Name:    "kv_aware",
-			Summary: "least latency: seconds of prefill, waiting and eviction, times sequences, KV use and step; cache_tokens and max_sequences configured",
+			Summary: "least latency: seconds for itself and others until first tokens, times what later ones take; cache_tokens and max_sequences configured",
 			New:     func(s replay.Setting) replay.Policy { return newPolicy(s, true) },
 		},
 		{
