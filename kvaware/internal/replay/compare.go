@@ -4,47 +4,9 @@ package replay
 
 import (
 	"cmp"
-	"context"
 	"math"
-	"runtime"
 	"slices"
-	"sync"
 )
-
-// RunAll runs independent configurations on as many cores as the process may use
-// and returns their results in the same order. After an error nothing new is begun.
-func RunAll(ctx context.Context, configs []Config) ([]*Result, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	results := make([]*Result, len(configs))
-	next := make(chan int)
-	var wg sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), len(configs)) {
-		wg.Go(func() {
-			for i := range next {
-				r, err := Run(ctx, configs[i])
-				if err != nil {
-					cancel(err)
-				}
-				results[i] = r
-			}
-		})
-	}
-	for i := range configs {
-		select {
-		case next <- i:
-			continue
-		case <-ctx.Done():
-		}
-		break
-	}
-	close(next)
-	wg.Wait()
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	return results, nil
-}
 
 // Cell names what policies are compared on.
 type Cell struct {

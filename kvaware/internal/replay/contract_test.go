@@ -335,12 +335,12 @@ func TestARunEndsWhenItIsCancelled(t *testing.T) {
 	if _, err := Run(ctx, c); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if _, err := RunAll(ctx, []Config{c, c, c}); !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	c.Events = []Event{{Kind: Leave, Replica: 2}}
-	if _, err := RunAll(context.Background(), []Config{c, c, c}); err == nil {
-		t.Error("an event of a replica that is not there is accepted")
+}
+
+func TestAnEventOfAReplicaThatIsNotThereIsRefused(t *testing.T) {
+	c := Config{Trace: workload(t, "uniform", 100), Fleet: fleet(t, "2"), Policy: roundRobin(), Events: []Event{{Kind: Leave, Replica: 2}}}
+	if _, err := Run(context.Background(), c); err == nil {
+		t.Error("it is accepted")
 	}
 }
 

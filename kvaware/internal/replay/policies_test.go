@@ -39,9 +39,13 @@ func TestEveryPolicyServesEverythingTwiceAlike(t *testing.T) {
 			c := replay.Config{Trace: tr, Fleet: fleet, Policy: p, Rate: rate, Seed: 2, Events: events, WarmUp: -1}
 			configs = append(configs, c, c)
 		}
-		results, err := replay.RunAll(context.Background(), configs)
-		if err != nil {
-			t.Fatal(err)
+		var results []*replay.Result
+		for _, c := range configs {
+			r, err := replay.Run(context.Background(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			results = append(results, r)
 		}
 		for i := 0; i < len(results); i += 2 {
 			a, b := results[i], results[i+1]

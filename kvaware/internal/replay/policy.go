@@ -37,7 +37,6 @@ type Outcome uint8
 const (
 	Completed Outcome = iota
 	Failed            // its replica left or restarted under it; it is routed anew
-	Rejected          // its replica refused it
 )
 
 // Policy routes the requests of one run. Its methods are called one at a time, in

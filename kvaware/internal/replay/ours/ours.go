@@ -160,15 +160,12 @@ func (p *policy) Ended(now time.Duration, r *replay.Request, _ int, o replay.Out
 		return
 	}
 	r.State = nil
-	switch o {
-	case replay.Completed:
-		placement.Generated(0, usage.Output, now)
-		placement.Release(ledger.Completed, true)
-	case replay.Rejected:
-		placement.Release(ledger.Rejected, false)
-	default:
+	if o != replay.Completed {
 		placement.Release(ledger.Failed, false)
+		return
 	}
+	placement.Generated(0, usage.Output, now)
+	placement.Release(ledger.Completed, true)
 }
 
 // Interface guards

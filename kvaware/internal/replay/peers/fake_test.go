@@ -59,7 +59,7 @@ func wants(t *testing.T, p replay.Policy, r func() *replay.Request, up []int, re
 		q := r()
 		i := p.Route(0, q, up)
 		seen[i] = true
-		p.Ended(0, q, i, replay.Rejected, replay.Usage{})
+		p.Ended(0, q, i, replay.Failed, replay.Usage{})
 	}
 	var got []int
 	for i := range seen {
@@ -185,7 +185,7 @@ func (f *fleet) step() {
 		x := &f.flights[i]
 		switch {
 		case f.rand.IntN(3) == 0:
-			f.end(i, replay.Outcome(f.rand.IntN(3)))
+			f.end(i, replay.Outcome(f.rand.IntN(2)))
 		case !x.r.Stream:
 			x.tokens++
 		case !x.started:
@@ -224,7 +224,7 @@ func (f *fleet) step() {
 
 func (f *fleet) drain() {
 	for len(f.flights) > 0 {
-		f.end(f.rand.IntN(len(f.flights)), replay.Outcome(f.rand.IntN(3)))
+		f.end(f.rand.IntN(len(f.flights)), replay.Outcome(f.rand.IntN(2)))
 	}
 }
 
