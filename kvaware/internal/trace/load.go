@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"bytes"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,12 +30,6 @@ func Load(path string, o Options) (*Trace, error) {
 		return os.Open(path) //nolint:gosec // the file that the caller names is what is wanted
 	}
 	return load(name, open, o)
-}
-
-// LoadFS is Load of a file of fsys.
-func LoadFS(fsys fs.FS, path string, o Options) (*Trace, error) {
-	name := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
-	return load(name, func() (io.ReadCloser, error) { return fsys.Open(path) }, o)
 }
 
 func load(name string, open func() (io.ReadCloser, error), o Options) (*Trace, error) {

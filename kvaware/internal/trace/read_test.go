@@ -38,9 +38,14 @@ func read(t testing.TB, tr *Trace, seed uint64, n int) []*Session {
 	return all
 }
 
+// loadFS is Load of a file of fsys.
+func loadFS(fsys fs.FS, path string, o Options) (*Trace, error) {
+	return load(path, func() (io.ReadCloser, error) { return fsys.Open(path) }, o)
+}
+
 func loaded(t testing.TB, fsys fs.FS, name string, o Options) *Trace {
 	t.Helper()
-	tr, err := LoadFS(fsys, name, o)
+	tr, err := loadFS(fsys, name, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +258,7 @@ func TestWhatIsWrongIsToldWithItsLineAndARemedy(t *testing.T) {
 		"another's think time": {own + `{"timestamp":0,"input_length":640,"output_length":9,"session":"a","think_time":1}`, 2},
 		"block size":           {own + `{"timestamp":0,"input_length":640,"output_length":9,"block_size":-1}`, 2},
 	} {
-		_, err := LoadFS(fstest.MapFS{"x": {Data: []byte(c.content)}}, "x", Options{})
+		_, err := loadFS(fstest.MapFS{"x": {Data: []byte(c.content)}}, "x", Options{})
 		var e *Error
 		if !errors.As(err, &e) || e.Line != c.line || e.Remedy == "" {
 			t.Errorf("%s: %v, want an error of line %d with a remedy", name, err, c.line)
