@@ -68,7 +68,7 @@ func bothWays(b *testing.B, x *Index, prompts [][]uint64) {
 // filled with conversations of one upstream.
 func BenchmarkMatchLongPrompt(b *testing.B) {
 	for _, size := range sizes {
-		x := New()
+		x := unclocked()
 		conversations(x, size, 1)
 		long := longPrompt()
 		serve(x, 0, long, 0)
@@ -90,7 +90,7 @@ func BenchmarkMatchLongPrompt(b *testing.B) {
 func BenchmarkMatchManyLengths(b *testing.B) {
 	for _, upstreams := range []int{64, 256, 1000} {
 		for _, order := range []string{"rising", "falling"} {
-			x := New()
+			x := unclocked()
 			long := longPrompt()
 			for i := range upstreams {
 				x.Add(maxCapacity)
@@ -110,7 +110,7 @@ func BenchmarkMatchManyLengths(b *testing.B) {
 // 200 turns of 41 blocks, all held by all.
 func BenchmarkMatchLongConversation(b *testing.B) {
 	for _, upstreams := range []int{16, 64, 256} {
-		x := New()
+		x := unclocked()
 		long := longPrompt()
 		for h := range upstreams {
 			x.Add(maxCapacity)
@@ -128,7 +128,7 @@ func BenchmarkMatchLongConversation(b *testing.B) {
 // caches.
 func BenchmarkMatchConversations(b *testing.B) {
 	for _, size := range sizes {
-		x := New()
+		x := unclocked()
 		prompts := conversations(x, size, 1)
 		b.Run(fmt.Sprintf("blocks=%d", size), func(b *testing.B) { bothWays(b, x, prompts) })
 	}
@@ -139,7 +139,7 @@ func BenchmarkMatchConversations(b *testing.B) {
 func BenchmarkRequestUnderPressure(b *testing.B) {
 	for _, size := range sizes {
 		for _, upstreams := range []int{16, 64, 256} {
-			x := New()
+			x := unclocked()
 			for range upstreams {
 				x.Add(size / upstreams)
 			}
@@ -178,7 +178,7 @@ func BenchmarkRequestUnderPressure(b *testing.B) {
 
 // The same prompt again: nothing enters, nothing is evicted.
 func BenchmarkRequestWithEverythingCached(b *testing.B) {
-	x := New()
+	x := unclocked()
 	x.Add(maxCapacity)
 	long := longPrompt()
 	serve(x, 0, long, 0)
@@ -191,14 +191,14 @@ func BenchmarkRequestWithEverythingCached(b *testing.B) {
 func BenchmarkInsert(b *testing.B) {
 	for _, blocks := range []int{1, 64, 8192} {
 		b.Run(fmt.Sprintf("prompt=%d", blocks), func(b *testing.B) {
-			x := New()
+			x := unclocked()
 			x.Add(maxCapacity)
 			chain := make([]uint64, blocks)
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				if i*blocks%(4<<20) == 0 { // stay small
 					b.StopTimer()
-					x = New()
+					x = unclocked()
 					x.Add(maxCapacity)
 					b.StartTimer()
 				}
@@ -220,7 +220,7 @@ func BenchmarkForget(b *testing.B) {
 	var forget time.Duration
 	var changes []time.Duration
 	for b.Loop() {
-		x := New()
+		x := unclocked()
 		conversations(x, 1_000_000, 1)
 		other := x.Add(1000)
 		runtime.GC()
@@ -244,7 +244,7 @@ func BenchmarkSetCapacity(b *testing.B) {
 	var all time.Duration
 	var chunks []time.Duration
 	for b.Loop() {
-		x := New()
+		x := unclocked()
 		conversations(x, 1_000_000, 1)
 		runtime.GC()
 		c := x.want(0, 0)
@@ -292,14 +292,14 @@ func BenchmarkMemory(b *testing.B) {
 			const holders = 16
 			for b.Loop() {
 				start := heap()
-				one := New()
+				one := unclocked()
 				fill(one, 200_000, 1)
 				once := heap() - start
 				b.ReportMetric(float64(once)/float64(one.Size().Blocks), "B/block")
 				b.ReportMetric(float64(one.Size().Bytes)/float64(once), "estimate/real")
 				runtime.KeepAlive(one)
 				start = heap()
-				many := New()
+				many := unclocked()
 				fill(many, 200_000, holders)
 				all := heap() - start
 				b.ReportMetric(float64(all-once)/float64(many.Size().Blocks*(holders-1)), "B/block/further-holder")

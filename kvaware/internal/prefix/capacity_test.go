@@ -8,7 +8,7 @@ import (
 )
 
 func TestCapacityFallsByEvictingAndRises(t *testing.T) {
-	x := New()
+	x := unclocked()
 	h := x.Add(10000)
 	for i := range 1000 {
 		serve(x, h, prompt([2]int{10 + i, 5}), 2)
@@ -29,7 +29,7 @@ func TestCapacityFallsByEvictingAndRises(t *testing.T) {
 }
 
 func TestCapacityBelowWhatRunsFallsAsRequestsEnd(t *testing.T) {
-	x := New()
+	x := unclocked()
 	h := x.Add(100)
 	p, q := x.Pin(h, 0, prompt([2]int{1, 30})), x.Pin(h, 0, prompt([2]int{2, 20}))
 	serve(x, h, prompt([2]int{3, 20}), 0)
@@ -49,7 +49,7 @@ func TestCapacityBelowWhatRunsFallsAsRequestsEnd(t *testing.T) {
 // Between two chunks of SetCapacity others go on, and must not fill again what
 // it frees.
 func TestCapacityFallsWhileOthersUseTheIndex(t *testing.T) {
-	x := New()
+	x := unclocked()
 	h := x.Add(10000)
 	for i := range 2000 {
 		serve(x, h, prompt([2]int{10 + i, 5}), 0)

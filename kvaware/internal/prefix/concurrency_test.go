@@ -11,7 +11,7 @@ import (
 // Everything at once: requests that run, upstreams that come, go, lose their
 // cache and change their size, and readers that must never see a bound broken.
 func TestConcurrentUseKeepsBoundsAndEndsAtNothing(t *testing.T) {
-	x := New()
+	x := unclocked()
 	const upstreams, rounds = 8, 3000
 	for range upstreams {
 		x.Add(500)

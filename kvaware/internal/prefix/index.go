@@ -36,12 +36,9 @@ type Index struct {
 	history reuse.History        // what became of idle blocks
 }
 
-// New returns an empty index without a clock: all that is idle is of one age.
-func New() *Index { return NewWithClock(func() time.Duration { return 0 }) }
-
-// NewWithClock returns an empty index that tells how long blocks are idle. Now is
+// New returns an empty index that tells how long blocks are idle. Now is
 // monotonic, the time since some origin; it is called under the index's lock.
-func NewWithClock(now func() time.Duration) *Index { return &Index{reapSteps: 32, now: now} }
+func New(now func() time.Duration) *Index { return &Index{reapSteps: 32, now: now} }
 
 func (x *Index) ticks() uint32 { return uint32(x.now() / reuse.Tick) }
 

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"time"
 )
 
 // prompt makes the chain of a prompt out of stretches of n blocks that differ
@@ -21,6 +22,9 @@ func prompt(stretches ...[2]int) []uint64 {
 	}
 	return chain
 }
+
+// unclocked returns an index to which all that is idle is of one age.
+func unclocked() *Index { return New(func() time.Duration { return 0 }) }
 
 func (x *Index) held(t *testing.T, chain []uint64) []int32 {
 	t.Helper()
@@ -53,7 +57,7 @@ func serve(x *Index, h Holder, chain []uint64, output int) {
 }
 
 func TestMatchCountsLeadingBlocksPerUpstream(t *testing.T) {
-	x := New()
+	x := unclocked()
 	a, b, c := x.Add(100), x.Add(100), x.Add(100)
 	serve(x, a, prompt([2]int{1, 10}), 0)
 	serve(x, b, prompt([2]int{1, 6}, [2]int{2, 3}), 0)
@@ -66,7 +70,7 @@ func TestMatchCountsLeadingBlocksPerUpstream(t *testing.T) {
 }
 
 func TestMatchOverwritesDstAndLeavesOutWhatIsBeyondIt(t *testing.T) {
-	x := New()
+	x := unclocked()
 	a, b := x.Add(100), x.Add(100)
 	chain := prompt([2]int{1, 5})
 	serve(x, a, chain, 0)
@@ -85,7 +89,7 @@ func TestMatchOverwritesDstAndLeavesOutWhatIsBeyondIt(t *testing.T) {
 }
 
 func TestNamespacesNeverMatchEachOther(t *testing.T) {
-	x := New()
+	x := unclocked()
 	h := x.Add(100)
 	chain := prompt([2]int{1, 5})
 	p := x.Pin(h, 7, chain)
@@ -99,7 +103,7 @@ func TestNamespacesNeverMatchEachOther(t *testing.T) {
 }
 
 func TestRunningPromptsAreNeverEvicted(t *testing.T) {
-	x := New()
+	x := unclocked()
 	h := x.Add(10)
 	running := x.Pin(h, 0, prompt([2]int{1, 6}))
 	for i := range 20 {
@@ -112,7 +116,7 @@ func TestRunningPromptsAreNeverEvicted(t *testing.T) {
 }
 
 func TestLeastRecentlyEndedGoesFirstAndTailBeforeHead(t *testing.T) {
-	x := New()
+	x := unclocked()
 	h := x.Add(20)
 	old, recent := prompt([2]int{1, 10}), prompt([2]int{2, 8})
 	p, q := x.Pin(h, 0, old), x.Pin(h, 0, recent)
@@ -130,7 +134,7 @@ func TestLeastRecentlyEndedGoesFirstAndTailBeforeHead(t *testing.T) {
 }
 
 func TestSharedHeadOutlivesItsBranches(t *testing.T) {
-	x := New()
+	x := unclocked()
 	h := x.Add(12)
 	for i := range 10 {
 		serve(x, h, prompt([2]int{1, 4}, [2]int{10 + i, 4}), 0)
@@ -141,7 +145,7 @@ func TestSharedHeadOutlivesItsBranches(t *testing.T) {
 }
 
 func TestOutputTakesRoomAndGoesFirst(t *testing.T) {
-	x := New()
+	x := unclocked()
 	h := x.Add(20)
 	serve(x, h, prompt([2]int{1, 8}), 0)
 	p := x.Pin(h, 0, prompt([2]int{2, 5}))
@@ -158,7 +162,7 @@ func TestOutputTakesRoomAndGoesFirst(t *testing.T) {
 }
 
 func TestOutputFillsNoMoreThanTheRoomLeft(t *testing.T) {
-	x := New()
+	x := unclocked()
 	h := x.Add(10)
 	p, q := x.Pin(h, 0, prompt([2]int{1, 4})), x.Pin(h, 0, nil)
 	x.Grow(&p, math.MaxInt)
@@ -174,7 +178,7 @@ func TestOutputFillsNoMoreThanTheRoomLeft(t *testing.T) {
 }
 
 func TestLongerPromptTakesOverTheOutputItContinues(t *testing.T) {
-	x := New()
+	x := unclocked()
 	h := x.Add(100)
 	serve(x, h, prompt([2]int{1, 5}), 10)
 	serve(x, h, prompt([2]int{1, 5}), 3) // a second answer to the same prompt
@@ -189,7 +193,7 @@ func TestLongerPromptTakesOverTheOutputItContinues(t *testing.T) {
 }
 
 func TestPathEntersAsFarAsItFitsBesideRunningOnes(t *testing.T) {
-	x := New()
+	x := unclocked()
 	h := x.Add(10)
 	first := x.Pin(h, 0, prompt([2]int{1, 6}))
 	second := x.Pin(h, 0, prompt([2]int{1, 3}, [2]int{2, 9}))
@@ -218,7 +222,7 @@ func TestAbortTakesAwayWhatNobodyElseUsed(t *testing.T) {
 		"a different prompt": {func(x *Index, h Holder) { serve(x, h, prompt([2]int{1, 3}, [2]int{5, 5}), 0) }, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := New()
+			x := unclocked()
 			h := x.Add(100)
 			p := x.Pin(h, 0, chain)
 			tc.other(x, h)
@@ -233,7 +237,7 @@ func TestAbortTakesAwayWhatNobodyElseUsed(t *testing.T) {
 }
 
 func TestAbortKeepsWhatWasThereBefore(t *testing.T) {
-	x := New()
+	x := unclocked()
 	h, other := x.Add(12), x.Add(100)
 	chain := prompt([2]int{1, 10})
 	serve(x, other, chain, 0)
@@ -247,7 +251,7 @@ func TestAbortKeepsWhatWasThereBefore(t *testing.T) {
 }
 
 func TestConfirmedPromptOutlivesAbort(t *testing.T) {
-	x := New()
+	x := unclocked()
 	h := x.Add(100)
 	chain := prompt([2]int{1, 10})
 	p := x.Pin(h, 0, chain)
@@ -258,7 +262,7 @@ func TestConfirmedPromptOutlivesAbort(t *testing.T) {
 }
 
 func TestPathEndsOnce(t *testing.T) {
-	x := New()
+	x := unclocked()
 	h := x.Add(100)
 	chain := prompt([2]int{1, 10})
 	p, q := x.Pin(h, 0, chain), x.Pin(h, 0, chain)
@@ -278,7 +282,7 @@ func TestPathEndsOnce(t *testing.T) {
 }
 
 func TestUnknownUpstreamsAreIgnored(t *testing.T) {
-	x := New()
+	x := unclocked()
 	const nobody = Holder(5)
 	p := x.Pin(nobody, 0, prompt([2]int{1, 3}))
 	x.Grow(&p, 3)
@@ -293,7 +297,7 @@ func TestUnknownUpstreamsAreIgnored(t *testing.T) {
 }
 
 func TestBlocksHeldByNobodyLeaveTheTrie(t *testing.T) {
-	x := New()
+	x := unclocked()
 	chain := prompt([2]int{1, 100})
 	whole := x.Add(100)
 	a, b := x.Add(100), x.Add(100)
@@ -319,7 +323,7 @@ func TestBlocksHeldByNobodyLeaveTheTrie(t *testing.T) {
 
 // Match looks for those that stop at a node, and stops once it has them.
 func TestHoldersThatStopAtANodeStandFirst(t *testing.T) {
-	x := New()
+	x := unclocked()
 	chain := prompt([2]int{1, 200})
 	for i := range 20 {
 		serve(x, x.Add(1000), chain[:10*(20-i)], 0)
@@ -352,7 +356,7 @@ func TestHoldersThatStopAtANodeStandFirst(t *testing.T) {
 }
 
 func TestMatchDoesNotAllocate(t *testing.T) {
-	x := New()
+	x := unclocked()
 	chain := prompt([2]int{1, 100}, [2]int{2, 100})
 	for i := range 32 {
 		serve(x, x.Add(1000), chain[:6*i], 3)

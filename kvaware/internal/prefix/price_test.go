@@ -12,7 +12,7 @@ import (
 // aged is an index on a clock that a test moves.
 func aged() (*Index, *time.Duration) {
 	at := new(time.Duration)
-	return NewWithClock(func() time.Duration { return *at }), at
+	return New(func() time.Duration { return *at }), at
 }
 
 func TestRoomThatIsFreeCostsNothing(t *testing.T) {
@@ -81,7 +81,7 @@ func TestManySpansArePricedLikeTheFirst(t *testing.T) {
 
 // Full caches, of which each price looks at as many spans as it may.
 func BenchmarkPrice(b *testing.B) {
-	x := New()
+	x := unclocked()
 	for h := range Holder(64) {
 		x.Add(20_000)
 		for i := range 400 {
@@ -99,7 +99,7 @@ func BenchmarkPrice(b *testing.B) {
 // What all upstreams hold of a conversation of 200 turns, and what of it is
 // pinned.
 func BenchmarkMatchPinnedLongConversation(b *testing.B) {
-	x := New()
+	x := unclocked()
 	long := longPrompt()
 	for h := range Holder(64) {
 		x.Add(maxCapacity)
@@ -115,7 +115,7 @@ func BenchmarkMatchPinnedLongConversation(b *testing.B) {
 }
 
 func BenchmarkUses(b *testing.B) {
-	x := New()
+	x := unclocked()
 	for range 64 {
 		x.Add(20_000)
 	}

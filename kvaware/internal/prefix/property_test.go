@@ -54,7 +54,7 @@ type duo struct {
 // after every step.
 func rehearse(s script) error {
 	m := &model{}
-	x := NewWithClock(func() time.Duration { return time.Duration(m.tick) * reuse.Tick })
+	x := New(func() time.Duration { return time.Duration(m.tick) * reuse.Tick })
 	x.reapSteps = s.next(4) // few, so that dead spans are met
 	var running, ended []*duo
 	for range 3 {
@@ -285,7 +285,7 @@ func FuzzIndexAgreesWithTheRules(f *testing.F) {
 func TestHashesThatAreNoChainLeaveTheIndexConsistent(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 3))
-		x := New()
+		x := unclocked()
 		var running []Path
 		for range 4 {
 			x.Add(r.IntN(50))

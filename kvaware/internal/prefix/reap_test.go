@@ -5,7 +5,7 @@ package prefix
 import "testing"
 
 func TestPathsPinnedBeforeForgetHaveNoEffect(t *testing.T) {
-	x := New()
+	x := unclocked()
 	h := x.Add(100)
 	chain := prompt([2]int{1, 10})
 	p := x.Pin(h, 0, chain)
@@ -22,7 +22,7 @@ func TestPathsPinnedBeforeForgetHaveNoEffect(t *testing.T) {
 }
 
 func TestSlotsAreReusedWithoutInheritingAnything(t *testing.T) {
-	x := New()
+	x := unclocked()
 	x.reapSteps = 0 // the removed one's spans stay
 	h := x.Add(100)
 	chain := prompt([2]int{1, 10})
@@ -44,7 +44,7 @@ func TestSlotsAreReusedWithoutInheritingAnything(t *testing.T) {
 }
 
 func TestForgottenBlocksAreFreedByLaterChanges(t *testing.T) {
-	x := New()
+	x := unclocked()
 	a, b := x.Add(1<<20), x.Add(1<<20)
 	for i := range 5000 {
 		serve(x, a, prompt([2]int{1, 4}, [2]int{10 + i, 3}), 1)
@@ -71,7 +71,7 @@ func TestForgottenBlocksAreFreedByLaterChanges(t *testing.T) {
 }
 
 func TestForgettingAgainAndAgainDoesNotPileUp(t *testing.T) {
-	x := New()
+	x := unclocked()
 	x.reapSteps = 0 // what is freed beyond it must do
 	h := x.Add(1000)
 	most := 0

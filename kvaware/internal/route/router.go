@@ -35,7 +35,7 @@ func New(opt Options) *Router {
 	}
 	return &Router{
 		Ledger: ledger.New(ledger.Options{Now: opt.Now}),
-		Index:  prefix.NewWithClock(opt.Now),
+		Index:  prefix.New(opt.Now),
 		rand:   opt.Rand,
 	}
 }
