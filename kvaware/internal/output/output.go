@@ -51,7 +51,7 @@ type Lengths struct {
 	scale     float64       // guarded by mu; 0 means 1
 	outputs   float64       // guarded by mu: all of count
 	tokens    float64       // guarded by mu: all of sum
-	remaining [Bins]float64 // guarded by mu: what Remaining returns; zero before it was worked out
+	remaining [Bins]float64 // guarded by mu: as in Outlook; zero before it was worked out
 	fresh     int           // guarded by mu: outputs since then
 }
 
@@ -93,42 +93,28 @@ func (l *Lengths) rescale() {
 	l.scale = 1
 }
 
-// Mean returns the mean length of an output.
-func (l *Lengths) Mean() float64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// mean is the mean length of an output. l.mu is held.
+func (l *Lengths) mean() float64 {
 	scale := max(l.scale, 1)
 	return (l.tokens/scale + priorWeight*priorTokens) / (l.outputs/scale + priorWeight)
 }
 
-// Remaining returns how many tokens of an output are still to come, on average,
-// that is at a stage: E[output − generated | output > generated].
-func (l *Lengths) Remaining(stage int) float64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.known()[stage]
-}
-
-// Outlook is what was known of outputs at one time.
+// Outlook is what was known of outputs at one time, in tokens.
 type Outlook struct {
-	Mean      float64       // length of an output
-	Remaining [Bins]float64 // what Lengths.Remaining returns, by stage
+	Mean float64 // length of an output
+	// Remaining is, by the stage that an output is at, how much of it is still to
+	// come on average: E[output − generated | output > generated].
+	Remaining [Bins]float64
 }
 
 // Look fills o with what is known now.
 func (l *Lengths) Look(o *Outlook) {
 	l.mu.Lock()
-	o.Remaining = *l.known()
-	l.mu.Unlock()
-	o.Mean = l.Mean()
-}
-
-// known gives what remains by stage. l.mu is held.
-func (l *Lengths) known() *[Bins]float64 {
+	defer l.mu.Unlock()
 	if l.remaining[0] == 0 {
 		l.estimate()
 	}
-	return &l.remaining
+	o.Mean, o.Remaining = l.mean(), l.remaining
 }
 
 // estimate works out what remains at each stage. l.mu is held.
