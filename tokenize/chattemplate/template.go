@@ -85,9 +85,6 @@ type Output struct {
 	Builtin bool
 }
 
-// Family names the built-in renderer that stands for the template; "" if none.
-func (t *Template) Family() string { return t.plain.builtin.family }
-
 // Form returns the form that the template was loaded for.
 func (t *Template) Form() Form { return t.options.Form }
 
