@@ -7,21 +7,28 @@
 //
 // # What is decided
 //
-// A request with a prompt goes to the available upstream of the least latency, a
-// product of estimates in seconds that package choose documents; package route says
-// where they come from. With objective token_load it goes to the one with the least
+// A request with a prompt goes to the available upstream where it costs least. The
+// routing core decides (package route), which is the same code here as in the
+// replay of traces: what upstreams hold in their KV caches (package prefix) and
+// what waits and runs there (package ledger) make a cost of each, and package
+// choose takes the least.
+//
+// With objective latency, the default, the cost is a product of estimates in
+// seconds, which package choose documents; route/terms.go says where they come
+// from. How long an engine computes starts from a prior (package pace); by how much
+// each upstream is off it, how long outputs are (package output) and how likely idle
+// blocks are asked for again (package reuse) is learnt. With objective token_load, the
+// default where weights are given, the cost is
 //
 //	load = prefill · (P + n − c) + decode · D + request · R
 //
-// where n are its prompt tokens, c those of them that the upstream is believed
-// to hold in its KV cache (package prefix), and P, D and R what is waiting and
-// running there (package ledger). Equal loads are broken by fewer running
-// sequences, then at random (package choose). Engines reuse whole blocks of B
-// tokens and always compute the last token, so c = ⌊min(match, n−1)/B⌋·B; it is
-// 0 where the engine computes everything (embeddings, prompt_logprobs, echo
-// with logprobs).
+// where n are the prompt tokens of the request, c those of them that the upstream is
+// believed to hold, and P, D and R what is waiting and running there. Equal loads are
+// broken by fewer running sequences, then at random.
 //
-// All that follows holds for both.
+// For both, engines reuse whole blocks of B tokens and always compute the last token,
+// so c = ⌊min(match, n−1)/B⌋·B; it is 0 where the engine computes everything
+// (embeddings, prompt_logprobs, echo with logprobs). Recent failures add to the cost.
 //
 // A request without a prompt (a GET, a body that is not understood) goes to the
 // fewest running sequences, or where the configured fallback policy says, unless
@@ -32,8 +39,7 @@
 // or cancels it, follows the upstream that made it while that is available.
 //
 // Upstreams where an attempt at this very request failed or was answered with
-// 4xx or 5xx are left out while another is available, and recent failures weigh
-// on the others' choice for a while.
+// 4xx or 5xx are left out while another is available.
 //
 // # How prompts become tokens
 //
@@ -58,9 +64,9 @@
 // derived each for one purpose.
 //
 // Prompts match within their model (aliases of one name are one model), adapter
-// and salt only, and with isolate_by
-// within their tenant, which is kept as a keyed hash. With inject_salt the tenant's
-// salt is part of the chain, as it is of the engine's.
+// and salt only, and with isolate_by within their tenant, which is kept as a keyed
+// hash. With inject_salt the tenant's salt is part of the chain, as it is of the
+// engine's.
 //
 // A body beyond max_body, or without room in max_buffered, streams through and is
 // charged by its length. Of bodies above 1 MiB only as many are tokenized at a
@@ -69,9 +75,9 @@
 // # When tokens are charged and released
 //
 // Matching, choosing, charging and pinning the prompt in the index are one step
-// under the ledger's lock (package route), before the upstream is dialled. The first token of
-// the response moves the charge from P to D, each further one grows D, and what
-// comes first of these releases everything, once:
+// under the ledger's lock, before the upstream is dialled. The first token of the
+// response moves the charge from P to D, each further one grows D, and what comes
+// first of these releases everything, once:
 //
 //   - the end of the response's body, or its being closed before
 //   - a failed round trip
@@ -114,9 +120,9 @@
 //
 // # State and reloads
 //
-// Index and ledger belong to a pool (state.go), keyed by its name in one
-// process-wide usage pool; upstreams are keyed within it by network address
-// after placeholders. Old policy instances go on routing, observing and
+// The router with its index and ledger, the token cache, ratios and keys belong to a
+// pool (state.go), keyed by its name in one process-wide usage pool; upstreams are
+// keyed within it by network address after placeholders. Old policy instances go on routing, observing and
 // releasing after Cleanup, until their last request has ended; the reference to
 // the pool is then given back. What starts or changes shared parameters does so
 // in the app's Start, and is taken back in its Stop if no later configuration has
@@ -128,6 +134,6 @@
 // In this order: the ledger's, the index's; and the pool's own, the index's. The
 // pool's guards its maps and parameters and is never held together with the
 // ledger's. Token cache, ratios, response owners and recordings have locks of
-// their own, taken under none of these. No I/O, no encoding and no logging happens under
-// any of them.
+// their own, taken under none of these. No I/O, no encoding and no logging happens
+// under any of them.
 package kvaware

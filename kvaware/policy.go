@@ -40,8 +40,8 @@ const (
 )
 
 // Policy is a selection policy of reverse_proxy that sends each LLM request to
-// the upstream with the least token load: the prompt tokens that it would have
-// to compute because they are not in its KV cache, plus the work already
+// the upstream where it costs least: by the prompt tokens that would have to be
+// computed there because they are not in its KV cache, and by the work already
 // waiting and running there. Requests that carry no prompt go where the fewest
 // sequences run.
 //
@@ -89,8 +89,8 @@ type Policy struct {
 	// Bytes of memory for remembering how prompts were encoded, so that a
 	// conversation that grows costs only what is new in it. It holds hashes and a
 	// few token ids, no text, and takes memory as it needs it. At most 1 TiB;
-	// below about 1 KiB nothing is remembered. Belongs to the pool. Default: 268435456 (256 MiB), room for conversations of about 300
-	// million tokens.
+	// below about 1 KiB nothing is remembered. Belongs to the pool. Default:
+	// 268435456 (256 MiB), room for conversations of about 300 million tokens.
 	TokenCache int64 `json:"token_cache,omitempty"`
 
 	// Other names under which the engines serve a model (vLLM's
@@ -103,14 +103,14 @@ type Policy struct {
 	ModelAlias map[string][]string `json:"model_alias,omitempty"`
 
 	// What the choice makes least: `latency`, an estimate of what the request costs
-	// itself and others, in seconds: prefill, waiting for memory, evictions and
+	// itself and others in time, by prefill, waiting for memory, evictions and
 	// decode steps; or `token_load`, the tokens that would wait and run at the
 	// upstream. Default: `latency`, but `token_load` if weights are given.
 	Objective string `json:"objective,omitempty"`
 
 	// Sequences that each engine runs at once: vLLM's `--max-num-seqs`, SGLang's
 	// `--max-running-requests`. Objective `latency` then expects that more wait.
-	// Default: unknown, taken for no limit.
+	// From 1 to 1000000. Default: unknown, taken for no limit.
 	MaxSequences int `json:"max_sequences,omitempty"`
 
 	// What a token of waiting prefill, a token of running decode and a running

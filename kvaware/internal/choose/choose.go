@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package choose decides which upstream takes a request.
+// Package choose decides which upstream takes a request, by one of two objectives:
+// the latency ([Latency]) or the token load ([Load]).
 //
 // It is a pure function of plain values and of chance, which the caller
 // injects: it reads no clock, takes no lock, and allocates nothing. The caller
@@ -12,7 +13,7 @@ import (
 	"math/rand/v2"
 )
 
-// Weights turns a candidate's state into one number. All are finite and not
+// Weights turn a candidate's state into its token load. All are finite and not
 // negative; the defaults are 1, 1, 0.
 type Weights struct {
 	Prefill float64 // per uncached prompt token waiting or asked for
@@ -55,7 +56,7 @@ func Load(w Weights, c Candidate) float64 {
 	return w.Prefill*float64(c.Prefill+c.Uncached) + w.Decode*float64(c.Decode) + w.Request*float64(c.Running)
 }
 
-// Cost is what the choice minimises: the load, and what recent failures weigh.
+// Cost is what Least minimises: the load, and what recent failures weigh.
 // A ghost weighs by the greater token weight, so that it keeps its meaning when
 // one of the two is zero.
 func Cost(w Weights, c Candidate) float64 {

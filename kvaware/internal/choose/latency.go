@@ -25,7 +25,8 @@ const FullKVUse = 0.9
 type Terms struct {
 	Own   float64 // prefill of what it would have to compute of this request
 	Queue float64 // prefill of what waits there
-	// Wait is how long the request is likely to wait for memory.
+	// Wait is how long the request is likely to wait for memory, or for a place among
+	// the sequences that the engine runs.
 	Wait float64
 	// Delay is what its prefill takes from those that wait there, and Memory what
 	// the memory that it newly takes would have given others: see the functions.
@@ -89,8 +90,9 @@ func Memory(share, use, seconds float64) float64 {
 }
 
 // Wait is how long a request is likely to wait until running sequences end that
-// hold what it lacks, a share of all that they hold: that share of the time in
-// which they generate their mean remaining tokens.
+// hold what it lacks, in seconds. Share is what it lacks of all that they hold,
+// remaining how many tokens each has yet to generate on average, step the seconds
+// that one takes.
 func Wait(share, remaining, step float64) float64 { return max(0, share) * remaining * step }
 
 // LeastLatency returns the index of the candidate of least latency; equal ones

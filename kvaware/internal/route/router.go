@@ -76,9 +76,9 @@ type Request struct {
 	// Counted are the tokens of the prompts as the blocks are made of them. Those
 	// of the demand are as the engine counts, Ratio times as many.
 	Counted   []int
-	Ratio     float64
-	Namespace uint64
-	BlockSize int // tokens in a block
+	Ratio     float64 // positive
+	Namespace uint64  // chains match within it only
+	BlockSize int     // tokens in a block, 1 or more
 
 	Reuses bool // the engine may take prompt tokens from its cache
 	Keeps  bool // the prompt stays in the engine's cache
@@ -123,7 +123,7 @@ type Choice struct {
 
 	loads  []*ledger.Upstream
 	terms  []choose.Terms
-	needs  []int        // blocks by candidate: see room
+	needs  []int        // by candidate: blocks that the request would newly take
 	held   []int32      // by slot: leading blocks of the last prompt matched
 	pinned []int32      // by slot: of these, pinned ones
 	uses   []prefix.Use // by slot
