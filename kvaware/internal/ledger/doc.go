@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ledger keeps the token load of a pool's upstreams.
+// Package ledger keeps the load of a pool's upstreams, in tokens and in seconds.
 //
 // A request is charged in the critical section in which its upstream is chosen,
 // and the charge is a [Ticket]: it remembers exactly what it holds of its
@@ -32,7 +32,8 @@
 // charge, the contexts that its decodes read, undecayed, and how many sequences
 // are at which stage of their output. By how much an upstream's prefills and
 // steps are slower than the prior of package pace is learnt from first tokens and
-// from token gaps. See [Upstream.Work] and [Ledger.Remaining].
+// from token gaps, or from how long an answer took that came as a whole; how long
+// outputs are, by package output. See [Upstream.Work] and [Upstream.Remaining].
 //
 // # What is modelled
 //
@@ -63,7 +64,9 @@
 //
 // Taken in this order: Ledger.mu (choose and charge), then a Ticket's mu (its
 // state), then an Upstream's mu (its list of living tickets, what it learnt, its
-// failures). The sums themselves are atomics that change under the ticket's mu.
+// failures). The locks of what all upstreams learn together (poolPace, output
+// lengths) are taken last. The sums themselves are atomics that change under the
+// ticket's mu.
 // Advancing the model goes against that order, from the list to the tickets,
 // and therefore only tries a ticket's mu: one that is busy is being observed and
 // needs no model.

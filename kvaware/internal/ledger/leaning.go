@@ -15,8 +15,8 @@ const keepOfPool = 1 - 1./500
 // poolPace is what all upstreams of a ledger were seen to take, over what they
 // would by the prior; 1 before any was.
 type poolPace struct {
-	mu sync.Mutex
-	quotient
+	mu       sync.Mutex // guards quotient, but for its load
+	quotient            // of seconds
 }
 
 func newPoolPace() *poolPace {
@@ -32,7 +32,7 @@ func newPoolPace() *poolPace {
 // they can.
 type leaningPace struct {
 	pool         *poolPace
-	amount, base float64
+	amount, base float64 // guarded by Upstream.mu
 	// What amount/base and base are, as float bits; read without a lock. A reader
 	// may see one of them before the other, which is as good as either.
 	mean, weight atomic.Uint64

@@ -17,7 +17,7 @@ import (
 // charged or is already released they do nothing. Sequences are numbered
 // prompt·choices + choice; a number beyond the last means the last.
 type Ticket struct {
-	mu     sync.Mutex
+	mu     sync.Mutex // guards what follows, but for the ring
 	up     *Upstream
 	living bool
 

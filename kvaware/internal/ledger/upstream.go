@@ -26,7 +26,7 @@ type Upstream struct {
 	contexts atomic.Int64 // KV tokens that the running decodes read
 	waiting  atomic.Int64 // prompts in the queue
 	passed   atomic.Int64 // nanoseconds that have left the queue; only grows
-	stages   [output.Bins]atomic.Int32
+	stages   [output.Bins]atomic.Int32 // sequences that decode, by how far their output is
 	// progressed is when the queue last moved, on the ledger's clock: a first
 	// token came, or a request found it empty.
 	progressed atomic.Int64

@@ -43,16 +43,16 @@ func Stage(tokens int64) int {
 // none. It is safe for concurrent use; its lock is the innermost and held for a
 // short loop at most.
 type Lengths struct {
-	mu    sync.Mutex
-	count [Bins]float64 // guarded by mu: outputs by the stage at which they ended, in units of scale
-	sum   [Bins]float64 // guarded by mu: their tokens, likewise
+	mu    sync.Mutex    // guards all below
+	count [Bins]float64 // outputs by the stage at which they ended, in units of scale
+	sum   [Bins]float64 // their tokens, likewise
 	// scale is the weight of the next output. It grows instead of all sums
 	// being made less each time.
-	scale     float64       // guarded by mu; 0 means 1
-	outputs   float64       // guarded by mu: all of count
-	tokens    float64       // guarded by mu: all of sum
-	remaining [Bins]float64 // guarded by mu: as in Outlook; zero before it was worked out
-	fresh     int           // guarded by mu: outputs since then
+	scale     float64       // 0 means 1
+	outputs   float64       // all of count
+	tokens    float64       // all of sum
+	remaining [Bins]float64 // as in Outlook; zero before it was worked out
+	fresh     int           // outputs since then
 }
 
 // refresh is how many outputs are taken in until what remains is worked out anew.
