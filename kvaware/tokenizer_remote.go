@@ -34,7 +34,8 @@ type RemoteTokenizer struct {
 	// Base URLs of engines that serve the model, such as `http://10.0.0.1:8000`.
 	// They take turns; where one does not answer, the next is tried in the time
 	// that is left. One that failed five times in a row is left alone for five
-	// seconds, and then tried with one prompt; long prompts are reckoned apart. At least one, at most 64.
+	// seconds, and then tried with one prompt; long prompts are reckoned apart. At
+	// least one, at most 64.
 	Engines []string `json:"engines,omitempty"`
 
 	// How to ask:
@@ -44,8 +45,8 @@ type RemoteTokenizer struct {
 	//   `--enable-scale-out` or as `vllm launch render`.
 	// - `tokenize`: `/tokenize` of vLLM and SGLang. Prompts with documents, a
 	//   reasoning effort, a response format, a choice of tools or `reasoning_content`
-	//   are not asked for, as vLLM takes no notice of them there. Not for gpt-oss, which vLLM renders in
-	//   another way than there.
+	//   are not asked for, as vLLM takes no notice of them there. Not for gpt-oss,
+	//   which vLLM renders in another way than there.
 	//
 	// Default: `render` where an engine has it, else `tokenize`.
 	API string `json:"api,omitempty"`
