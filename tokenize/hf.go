@@ -23,7 +23,6 @@ type HFTokenizer struct {
 	normalizers []normalizer
 	model       textModel
 	added       addedTokens
-	idOf        func(content string) (uint32, bool)
 	before      []uint32
 	after       []uint32
 	scratches   sync.Pool // of *hfScratch
@@ -143,15 +142,6 @@ func (t *HFTokenizer) AppendSpecial(dst []uint32, text []byte) []uint32 {
 	})
 	t.putScratch(s)
 	return dst
-}
-
-// TokenID returns the id of the token with that content, in the form in which
-// the file writes it, be it an added token or one of the model.
-func (t *HFTokenizer) TokenID(content string) (uint32, bool) {
-	if id, ok := t.added.ids[content]; ok {
-		return id, true
-	}
-	return t.idOf(content)
 }
 
 // Frame returns the ids that the file's post-processor puts before and after a

@@ -89,14 +89,6 @@ func (t *HFTokenizer) buildByteLevel(set *bpeSettings, pre *preTokenizer, tokens
 			late = newLateTokens(v, r, merges)
 		default:
 			model.vocab, model.ids = v, r.ids
-			// What is no token of the ranks is kept by name.
-			others := make(map[string]uint32)
-			for i := range tokens.list {
-				if r.rank[i] == noUnit {
-					others[string(tokens.list[i].text)] = tokens.list[i].id
-				}
-			}
-			t.idOf = func(content string) (uint32, bool) { return model.idOf(content, others) }
 			return nil
 		}
 	}
@@ -119,28 +111,7 @@ func (t *HFTokenizer) buildByteLevel(set *bpeSettings, pre *preTokenizer, tokens
 		}
 	}
 	model.slow = g
-	tokens.detach()
-	t.idOf = tokens.idOf
 	return nil
-}
-
-// idOf finds a token by the form in which the file writes it.
-func (m *byteModel) idOf(content string, others map[string]uint32) (uint32, bool) {
-	if id, ok := others[content]; ok {
-		return id, true
-	}
-	text, ok := bytesOf(nil, []byte(content))
-	if !ok || len(text) == 0 {
-		return 0, false
-	}
-	id := m.vocab.exact(text)
-	if id == noToken {
-		return 0, false
-	}
-	if m.ids != nil {
-		id = m.ids[id]
-	}
-	return id, true
 }
 
 func (m *byteModel) appendText(s *hfScratch, dst []uint32, text []byte, _ bool) []uint32 {

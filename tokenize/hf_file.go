@@ -319,17 +319,3 @@ func (c *jsonCursor) mergePair() (left, right []byte) {
 	}
 	return text[:space], text[space+1:]
 }
-
-// detach copies the texts out of the file, for an index that stays.
-func (t *hfTokens) detach() {
-	size := 0
-	for i := range t.list {
-		size += len(t.list[i].text)
-	}
-	texts := make([]byte, 0, size)
-	for i := range t.list {
-		from := len(texts)
-		texts = append(texts, t.list[i].text...)
-		t.list[i].text = texts[from:len(texts):len(texts)]
-	}
-}

@@ -156,8 +156,6 @@ func (t *HFTokenizer) buildCharacters(set *bpeSettings, pre *preTokenizer, token
 		return refused("pre_tokenizer", "a cut at spaces that the normalizer leaves")
 	}
 	t.model = &wordModel{pre: pre, pieces: g}
-	tokens.detach()
-	t.idOf = tokens.idOf
 	return nil
 }
 
@@ -174,11 +172,4 @@ func byteTokens(tokens *hfTokens, apart map[uint32]bool) (ids *[256]uint32, miss
 		apart[uint32(i)] = true
 	}
 	return ids, -1
-}
-
-func (t *hfTokens) idOf(content string) (uint32, bool) {
-	if i := t.find([]byte(content)); i >= 0 {
-		return t.list[i].id, true
-	}
-	return 0, false
 }

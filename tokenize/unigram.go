@@ -95,10 +95,6 @@ func buildUnigram(t *HFTokenizer, m *hfModel, pre *preTokenizer) (*hfTokens, *HF
 		u.fallback = ids
 	}
 	t.model = &wordModel{pre: pre, pieces: u}
-	t.idOf = func(content string) (uint32, bool) {
-		id := u.exact([]byte(content))
-		return id, id != noToken
-	}
 	return tokens, nil
 }
 
