@@ -51,10 +51,10 @@ type Turn struct {
 	// Think is the time from the end of the session's previous answer; 0 in its
 	// first turn.
 	Think     time.Duration
-	Prompt    int // tokens, at least 1
-	Output    int // tokens, at least 1
-	MaxTokens int // the client's bound of the output, 0 if it set none
-	Whole     bool
+	Prompt    int  // tokens, at least 1
+	Output    int  // tokens, at least 1
+	MaxTokens int  // the client's bound of the output, 0 if it set none
+	Whole     bool // the client takes the answer as a whole and not as a stream
 	// Text is the prompt's, and after it the output's as far as a later prompt
 	// repeats it. What follows the output does not count. It is not to be changed.
 	Text []Segment
@@ -63,9 +63,9 @@ type Turn struct {
 // Session is a client's series of requests, each of which is sent after the answer
 // before it.
 type Session struct {
-	ID     uint64 // what a client that names its session would send; 0 if none
-	Tenant int
-	Start  time.Duration
+	ID     uint64        // what a client that names its session would send; 0 if none
+	Tenant int           // the owner of its requests; 0 if there is one only
+	Start  time.Duration // since the trace's own time 0
 	// Update says that new weights are loaded when it starts: caches are cleared.
 	Update bool
 	Turns  []Turn // at least one
