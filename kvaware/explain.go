@@ -74,7 +74,7 @@ type explainedUpstream struct {
 	// to the sequences. They are left out with another objective.
 	Own      *float64 `json:"own_seconds,omitempty"`      // prefill of what it would compute of this request
 	Queue    *float64 `json:"queue_seconds,omitempty"`    // prefill that waits there
-	Wait     *float64 `json:"wait_seconds,omitempty"`     // likely wait for KV memory
+	Wait     *float64 `json:"wait_seconds,omitempty"`     // likely wait for KV memory or a place among max_sequences
 	Delay    *float64 `json:"delay_seconds,omitempty"`    // what others that wait there lose by its prefill
 	Memory   *float64 `json:"memory_seconds,omitempty"`   // what others lose by the memory it takes
 	Eviction *float64 `json:"eviction_seconds,omitempty"` // prefill that others would lose

@@ -69,7 +69,7 @@ func TestEqualRunsGiveEqualResults(t *testing.T) {
 	}
 }
 
-func TestReplayTable(t *testing.T) {
+func TestThePolicyThatKeepsConversationsWhereTheyAreIsBest(t *testing.T) {
 	tr := workload(t, "chat", 1500)
 	f := fleet(t, "2xh100")
 	refs := []Spec{sticky(), atRandom()}
