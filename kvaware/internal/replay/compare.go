@@ -44,7 +44,7 @@ type PolicyScore struct {
 	Ratio  float64 `json:"ratio"` // geometric mean of the cells' ratios
 	Worst  float64 `json:"worst"` // greatest of them
 	Lost   int     `json:"lost"`  // cells with a ratio above 1
-	Cells  int     `json:"cells"`
+	Cells  int     `json:"cells"` // in which it ran
 	// Over holds the geometric mean of the score over that of each policy alone, in
 	// the cells that both have.
 	Over map[string]float64 `json:"over"`

@@ -17,8 +17,8 @@ type Machine struct {
 	Accelerator Accelerator
 	Count       int // accelerators, tensor parallel
 	Model       Model
-	MaxSeqs     int
-	MaxBatched  int
+	MaxSeqs     int // requests that run at once
+	MaxBatched  int // tokens of a step
 }
 
 // Accelerator holds figures of a data sheet.

@@ -152,9 +152,9 @@ func (w *watch) sessionEnded(s *session) {
 
 // Point is a replica's state at one of Result.Times.
 type Point struct {
-	Running int     `json:"running"`
-	Waiting int     `json:"waiting"`
-	KVUsage float64 `json:"kv_usage"`
+	Running int     `json:"running"`  // requests
+	Waiting int     `json:"waiting"`  // requests
+	KVUsage float64 `json:"kv_usage"` // share of the KV blocks held by running requests
 }
 
 // sample adds a point to the time series. When there are too many every other goes,
