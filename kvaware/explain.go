@@ -66,12 +66,9 @@ type explainedUpstream struct {
 	FailurePenalty float64 `json:"failure_penalty"`
 	Cost           float64 `json:"cost"`
 
-	// The terms of objective latency, whose cost is
-	//
-	//	(queue + own + step + wait + delay + memory + 1.5·eviction) · √(sequences · (kv_use + 0.02) · step)
-	//
-	// the request's own sequences included; recent failures add to the queue and
-	// to the sequences. They are left out with another objective.
+	// The terms of objective latency, of which choose.Latency makes the cost; to its
+	// sequences, the request's own and recent failures are added. They are left out
+	// with another objective.
 	Own      *float64 `json:"own_seconds,omitempty"`      // prefill of what it would compute of this request
 	Queue    *float64 `json:"queue_seconds,omitempty"`    // prefill that waits there
 	Wait     *float64 `json:"wait_seconds,omitempty"`     // likely wait for KV memory or a place among max_sequences
