@@ -228,9 +228,9 @@ func TestExplainShowsTheSecondsThatTheLatencyIsMadeOf(t *testing.T) {
 	want := `openai_chat: 22 tokens, 5 whole blocks of 4, by auto (o200k_base)
 One of the first 2 takes it, at random.
 
-     upstream  cached  uncached  sequences  own s  queue s  wait s  delay s  memory s  eviction s  step s  KV use  penalty    cost    
-  127.0.0.1:1       0        22          0  0.013    0.000   0.000    0.000     0.000       0.000   0.012   0.001   0.0000  0.0004  <-
-  127.0.0.1:2       0        22          0  0.013    0.000   0.000    0.000     0.000       0.000   0.012   0.001   0.0000  0.0004  <-
+     upstream  cached  uncached  sequences  own s  queue s  wait s  delay s  memory s  eviction s  step s  KV use  penalty      cost    
+  127.0.0.1:1       0        22          0  0.013    0.000   0.000    0.000     0.000       0.000   0.012   0.001        0  0.000397  <-
+  127.0.0.1:2       0        22          0  0.013    0.000   0.000    0.000     0.000       0.000   0.012   0.001        0  0.000397  <-
 `
 	if out := succeed(t, chat, "explain", "-", "--address", address); out != want {
 		t.Errorf("prints\n%s, want\n%s", out, want)

@@ -107,7 +107,7 @@ func printExplanation(w io.Writer, e *explanation) {
 				u.CachedTokens, u.UncachedTokens, u.PrefillTokens, u.DecodeTokens, u.Sequences, u.Load, u.FailurePenalty, u.Cost, mark)
 			continue
 		}
-		fmt.Fprintf(rows, "%s\t%d\t%d\t%d\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.4f\t%.4f\t%s\t\n", shown(u.Address),
+		fmt.Fprintf(rows, "%s\t%d\t%d\t%d\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3g\t%.3g\t%s\t\n", shown(u.Address),
 			u.CachedTokens, u.UncachedTokens, u.Sequences, u.Own, u.Queue, u.Wait, u.Delay, u.Memory, u.Eviction, u.Step, u.KVUse, u.FailurePenalty, u.Cost, mark)
 	}
 	_ = rows.Flush() // a pipe that is closed is the reader's affair
