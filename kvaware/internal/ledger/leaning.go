@@ -8,31 +8,55 @@ import (
 	"sync/atomic"
 )
 
-// keepOfPool is what is left of older observations of a whole pool after each new
-// one.
-const keepOfPool = 1 - 1./500
+const (
+	// keepOfPool is what is left of older observations of a whole pool after each
+	// new one.
+	keepOfPool = 1 - 1./500
+	// fade is the part of its distance to the mean by which the pace of the fastest
+	// nears it with each observation: who was fast once may be gone.
+	fade = 1. / 200
+)
 
 // poolPace is what all upstreams of a ledger were seen to take, over what they
 // would by the prior; 1 before any was.
 type poolPace struct {
-	mu       sync.Mutex // guards quotient, but for its load
-	quotient            // of seconds
+	mu       sync.Mutex
+	mean     quotient
+	fastest  float64       // guarded by mu; of the upstreams that were seen
+	expected atomic.Uint64 // the lesser of both as float bits; read without a lock
 }
 
 func newPoolPace() *poolPace {
-	p := new(poolPace)
-	p.set(priorPaceWeight, priorPaceWeight)
+	p := &poolPace{fastest: math.Inf(1)}
+	p.mean.set(priorPaceWeight, priorPaceWeight)
+	p.expected.Store(math.Float64bits(1))
 	return p
 }
 
+// load is what is expected of an upstream that nobody tried.
+func (p *poolPace) load() float64 { return math.Float64frombits(p.expected.Load()) }
+
+// learn adds an observation of an upstream with the pace own.
+func (p *poolPace) learn(own, amount, base float64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mean.learnKeeping(keepOfPool, amount, base)
+	mean := p.mean.load()
+	if p.fastest < mean {
+		p.fastest += (mean - p.fastest) * fade
+	}
+	p.fastest = min(p.fastest, own)
+	p.expected.Store(math.Float64bits(min(mean, p.fastest)))
+}
+
 // leaningPace is one upstream's. For want of observations of its own it leans on
-// the pool's: an upstream that nobody has tried is expected to be like the others,
-// and not like the prior, which may be off tenfold. Else the first one to be found
-// faster than the prior would take all that comes, and the others never show what
-// they can.
+// the pool's: an upstream that nobody has tried is expected to be like the fastest
+// of the others, so that it is tried, and not like the prior, which may be off
+// tenfold. Else the first one to be found faster than the prior would take all that
+// comes, and the others never show what they can.
 type leaningPace struct {
 	pool         *poolPace
-	amount, base float64 // guarded by Upstream.mu
+	amount, base float64
 	// What amount/base and base are, as float bits; read without a lock. A reader
 	// may see one of them before the other, which is as good as either.
 	mean, weight atomic.Uint64
@@ -56,7 +80,5 @@ func (l *leaningPace) learn(keep, amount, base float64) {
 	l.mean.Store(math.Float64bits(l.amount / l.base))
 	l.weight.Store(math.Float64bits(l.base))
 
-	l.pool.mu.Lock()
-	defer l.pool.mu.Unlock()
-	l.pool.learnKeeping(keepOfPool, amount, base)
+	l.pool.learn(l.amount/l.base, amount, base)
 }

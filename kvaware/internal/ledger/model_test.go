@@ -42,7 +42,7 @@ func TestAnUnstreamedPrefillEndsWhenItsFirstTokenWasPredicted(t *testing.T) {
 	l, c, ups := pool(1)
 	u := ups[0]
 	setPace(u, 100, 10*time.Millisecond) // tokens say 12 s
-	u.paces.prefillPace.pool.set(2, 1)
+	u.paces.prefillPace.pool.learn(2, 200, 100)
 	d := one(1000, 0, -1, false)
 	d.FirstToken = 500 * time.Millisecond
 	tk := place(l, u, d)

@@ -33,7 +33,7 @@ type Work struct {
 	Contexts float64
 	// PrefillPace and DecodePace are how many times as long as by pace.Prior
 	// first tokens and decode steps were seen to take; before any was, as many as
-	// those of the ledger's other upstreams, and 1 before any of these.
+	// those of the fastest of the ledger's other upstreams, and 1 before any of these.
 	PrefillPace, DecodePace float64
 }
 
