@@ -247,6 +247,9 @@ func (p *Policy) resolveOptions() error {
 	if p.tokens, err = p.Tokenizer.provision(repl); err != nil {
 		return fmt.Errorf("tokenizer: %w", err)
 	}
+	if p.tokens.inexact != nil {
+		p.logger.Warn("chats with images are counted by an estimate", zap.Error(p.tokens.inexact))
+	}
 	p.tokens.key = maphash.String(tokenizerSeed, p.tokens.described)
 	secret, err := keysOfSecret(repl, p.Secret)
 	if err != nil {

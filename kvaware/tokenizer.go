@@ -91,6 +91,7 @@ type tokens struct {
 	fixed     tokenize.Encoder // nil: by the request's model, or an estimate
 	estimate  bool             // by the estimate of the request's keys
 	exact     *tokenize.Exact  // nil: prompts are rendered in our own way
+	inexact   error            // why images are not exact although a file beside the template tells of them
 	remote    *remote.Client   // nil: nobody is asked
 	asking    string           // how, of what does not change the tokens; for comparing and logs
 	key       uint64           // keeps apart what is learnt of the counts of different tokenizers
@@ -155,7 +156,7 @@ func (t *Tokenizer) provision(repl *caddy.Replacer) (*tokens, error) {
 		}
 		made := &tokens{described: tokenizerHF + " " + t.File, fixed: tokenizer}
 		if t.ChatTemplate != "" {
-			if made.exact, err = loadExact(tokenizer, t.ChatTemplate, form); err != nil {
+			if made.exact, made.inexact, err = loadExact(tokenizer, t.ChatTemplate, form); err != nil {
 				return nil, fmt.Errorf("chat_template %s: %w: name the model's tokenizer_config.json or .jinja file", t.ChatTemplate, err)
 			}
 			made.described += " with " + t.ChatTemplate

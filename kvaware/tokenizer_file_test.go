@@ -55,3 +55,56 @@ func TestFilesOfAModelThatHaveNoEndAreNotRead(t *testing.T) {
 		}
 	}
 }
+
+func TestAnImageProcessorThatIsNotTakenIsNamedWithTheReason(t *testing.T) {
+	directory := t.TempDir()
+	template := filepath.Join(directory, "chat_template.jinja")
+	copied := func(from, to string) {
+		content, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(to, content, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	copied("../testdata/templates/texts/Qwen3-VL-30B-A3B-Instruct-Q8_0.jinja", template)
+	tk := Tokenizer{File: "../testdata/exact/vision.json", ChatTemplate: template}
+	reason := func() string {
+		made, err := tk.provision(caddy.NewReplacer())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if made.inexact == nil {
+			return ""
+		}
+		return made.inexact.Error()
+	}
+	if got := reason(); got != "" {
+		t.Errorf("without a file: %s", got)
+	}
+	known := `{"image_processor_type":"Qwen2VLImageProcessor","patch_size":14,"merge_size":2,"min_pixels":3136,"max_pixels":12845056}`
+	gemma := `{"image_processor_type":"Gemma3ImageProcessor","image_seq_length":256}`
+	for _, c := range []struct{ preprocessor, processor, want string }{
+		{`{"image_processor_type":"another"}`, "", "preprocessor_config.json: "},
+		{`{`, "", "preprocessor_config.json: "},
+		{gemma, "", "preprocessor_config.json: "}, // its marks are not in the tokenizer
+		{`{"image_processor_type":"another"}`, `{`, "/processor_config.json: "},
+		{`{"image_processor_type":"another"}`, known, ""},
+		{known, "", ""},
+	} {
+		for name, content := range map[string]string{"preprocessor_config.json": c.preprocessor, "processor_config.json": c.processor} {
+			file := filepath.Join(directory, name)
+			_ = os.Remove(file)
+			if content == "" {
+				continue
+			}
+			if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := reason(); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s and %s: %q, want %q", c.preprocessor, c.processor, got, c.want)
+		}
+	}
+}

@@ -47,22 +47,32 @@ func readModelFile(path string) ([]byte, error) {
 
 // loadExact reads a chat template, and the image processor beside it if there is
 // one that is known and goes with the tokenizer: without, images are not exact.
-func loadExact(tokenizer *tokenize.HFTokenizer, path string, form chattemplate.Form) (*tokenize.Exact, error) {
+// Unused says why those that are there are not taken.
+func loadExact(tokenizer *tokenize.HFTokenizer, path string, form chattemplate.Form) (exact *tokenize.Exact, unused, err error) {
 	template, err := loadTemplate(path, form)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	exact := tokenize.NewExact(tokenizer, template)
+	exact = tokenize.NewExact(tokenizer, template)
 	for _, name := range [...]string{"preprocessor_config.json", "processor_config.json"} {
-		config, err := readModelFile(filepath.Join(filepath.Dir(path), name))
-		if err != nil {
+		file := filepath.Join(filepath.Dir(path), name)
+		config, err := readModelFile(file)
+		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
-		if images, err := chattemplate.LoadImageProcessor(config); err == nil && exact.TakeImages(images) == nil {
-			break
+		var images *chattemplate.ImageProcessor
+		if err == nil {
+			images, err = chattemplate.LoadImageProcessor(config)
 		}
+		if err == nil {
+			err = exact.TakeImages(images)
+		}
+		if err == nil {
+			return exact, nil, nil
+		}
+		unused = errors.Join(unused, fmt.Errorf("%s: %w", file, err))
 	}
-	return exact, nil
+	return exact, unused, nil
 }
 
 // loadTemplate reads a chat template: a tokenizer_config.json, or a .jinja file
