@@ -22,26 +22,6 @@ func TestLatencyIsTheDocumentedProduct(t *testing.T) {
 	}
 }
 
-// The example of README.md and docs/objective.md: a prompt of 2,000 tokens, of
-// which A has 1,600 cached, and a request of 3,000 tokens that waits; B has
-// nothing. Each has one request that decodes.
-func TestTheExampleOfTheDocs(t *testing.T) {
-	own := func(from, to float64) float64 { return 0.012 + (to-from)*(50e-6+1e-9*(from+to)/2) }
-	a := Terms{Own: own(1600, 2000), Queue: own(0, 3000), Step: 0.0123, Sequences: 3, KVUse: 0.023}
-	a.Delay = Delay(1, a.Own)
-	b := Terms{Own: own(0, 2000), Step: 0.0123, Sequences: 2, KVUse: 0.018}
-	alone := a
-	alone.Queue, alone.Delay, alone.Sequences = 0, 0, 2
-	for _, c := range []struct {
-		terms *Terms
-		want  float64
-	}{{&a, 0.0091}, {&b, 0.0039}, {&alone, 0.0015}} {
-		if got := Latency(c.terms); math.Abs(got-c.want) > 0.00005 {
-			t.Errorf("latency of %+v is %.5f, want %v", *c.terms, got, c.want)
-		}
-	}
-}
-
 func TestTheRankIsInTheOrderOfTheLatency(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(9, 9))
 	for range 1000 {
