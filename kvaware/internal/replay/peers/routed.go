@@ -172,19 +172,14 @@ func (p *routed) touch(s *stretch, replica int, now time.Duration) {
 
 // link puts a holder in front of the older one, which may be nil if there is none.
 func (l *uses) link(h, older *holder) {
-	h.older = older
-	if older == nil {
-		h.newer, l.oldest = l.oldest, h
-		if h.newer != nil {
-			h.newer.older = h
-		}
-	} else {
-		h.newer, older.newer = older.newer, h
-		if h.newer != nil {
-			h.newer.older = h
-		}
+	behind := &l.oldest
+	if older != nil {
+		behind = &older.newer
 	}
-	if h.newer == nil {
+	h.older, h.newer, *behind = older, *behind, h
+	if h.newer != nil {
+		h.newer.older = h
+	} else {
 		l.newest = h
 	}
 	l.size += len(h.stretch.blocks) - h.lost
