@@ -41,18 +41,7 @@ func TestAIBrixPrefixWantsAHolderThatIsNotBusy(t *testing.T) {
 				p.routed.use(i, prompt[:n], 0)
 			}
 			copy(p.running, c.running)
-			seen := map[int]bool{}
-			for range 64 {
-				seen[p.choose(asking(prompt), up)] = true
-			}
-			for _, w := range c.want {
-				if !seen[w] {
-					t.Errorf("%d was never chosen", w)
-				}
-			}
-			if len(seen) != len(c.want) {
-				t.Errorf("chosen %v, want %v", seen, c.want)
-			}
+			chooses(t, func() int { return p.choose(asking(prompt), up) }, c.want...)
 		})
 	}
 }

@@ -26,9 +26,8 @@ func TestSMGTakesTheLeastLoadedHolderWithinItsMargins(t *testing.T) {
 		{"over both, high", []int{2}, []int{150, 150, 301}, []int{0}},              // 301 > 200.3 · 1.5
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			seen := map[int]bool{}
 			p := made[*smg](t, "smg_cache_aware")
-			for range 64 {
+			chooses(t, func() int {
 				p = &smg{base: p.base, promptTree: promptTree{routed: newRouted(tailFirst)}}
 				p.fleet(up)
 				p.routed.fleet(2)
@@ -36,16 +35,8 @@ func TestSMGTakesTheLeastLoadedHolderWithinItsMargins(t *testing.T) {
 					p.routed.use(i, prompt[:4], 0)
 				}
 				copy(p.running, c.running)
-				seen[route(p, asking(prompt), up...)] = true
-			}
-			for _, w := range c.want {
-				if !seen[w] {
-					t.Errorf("%d was never chosen", w)
-				}
-			}
-			if len(seen) != len(c.want) {
-				t.Errorf("chosen %v, want %v", seen, c.want)
-			}
+				return route(p, asking(prompt), up...)
+			}, c.want...)
 		})
 	}
 }

@@ -3,6 +3,7 @@
 package peers
 
 import (
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -54,19 +55,22 @@ func route(p replay.Policy, r *replay.Request, up ...int) int { return p.Route(0
 // the same choice is made anew many times.
 func wants(t *testing.T, p replay.Policy, r func() *replay.Request, up []int, replicas ...int) {
 	t.Helper()
-	seen := map[int]bool{}
-	for range 64 {
+	chooses(t, func() int {
 		q := r()
 		i := p.Route(0, q, up)
-		seen[i] = true
 		p.Ended(0, q, i, replay.Failed, replay.Usage{})
+		return i
+	}, replicas...)
+}
+
+// chooses is wants for a choice of any kind.
+func chooses(t *testing.T, choice func() int, replicas ...int) {
+	t.Helper()
+	seen := map[int]bool{}
+	for range 64 {
+		seen[choice()] = true
 	}
-	var got []int
-	for i := range seen {
-		got = append(got, i)
-	}
-	slices.Sort(got)
-	if !slices.Equal(got, replicas) {
+	if got := slices.Sorted(maps.Keys(seen)); !slices.Equal(got, replicas) {
 		t.Errorf("chosen %v, want %v", got, replicas)
 	}
 }
