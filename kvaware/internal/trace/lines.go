@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"time"
 )
 
@@ -104,7 +103,7 @@ func (l *lines) lengths(prompt, output int) (int, int, error) {
 }
 
 func (l *lines) seconds(what string, s float64) (time.Duration, error) {
-	if !(s >= 0 && s <= maxSeconds) || math.IsNaN(s) {
+	if !(s >= 0 && s <= maxSeconds) { // NaN is neither
 		return 0, l.wrong(fmt.Sprintf("%s of %v seconds", what, s), fmt.Sprintf("it must be from 0 to %g", maxSeconds), nil)
 	}
 	return time.Duration(s * float64(time.Second)), nil
