@@ -34,12 +34,10 @@ import (
 // what fits, and so it does here. The peak throughput is that of its reference
 // accelerator, which it ships as default.
 type llmd struct {
-	base
-	routed  *routed
-	limit   []int // blocks
-	tickets tickets[int]
-	queued  []int // uncached prompt tokens
-	sticky  []int
+	queue  // of uncached prompt tokens
+	routed *routed
+	limit  []int // blocks
+	sticky []int
 }
 
 const (
@@ -54,7 +52,7 @@ const (
 )
 
 func newLLMD(s replay.Setting) replay.Policy {
-	return &llmd{base: newBase(s), routed: newRouted(headFirst)}
+	return &llmd{queue: newQueue(s), routed: newRouted(headFirst)}
 }
 
 func (p *llmd) Joined(_ time.Duration, replica int, c replay.Capacity) {
@@ -67,9 +65,7 @@ func (p *llmd) Left(_ time.Duration, replica int) { p.routed.clear(replica) }
 
 func (p *llmd) Route(now time.Duration, r *replay.Request, up []int) int {
 	p.fleet(up)
-	last := up[len(up)-1]
-	p.routed.fleet(last)
-	p.queued = grown(p.queued, last)
+	p.routed.fleet(up[len(up)-1])
 	blocks := r.Blocks[:min(len(r.Blocks), llmdMatched/p.block)]
 	match := p.routed.count(blocks)
 	uncached := func(i int) int {
@@ -78,10 +74,7 @@ func (p *llmd) Route(now time.Duration, r *replay.Request, up []int) int {
 	i := p.least(p.candidates(up, match, len(blocks)), func(i int) float64 {
 		return float64(min(p.queued[i]+uncached(i), llmdSaturated))
 	})
-	p.sent(i)
-	t := p.tickets.issue(r)
-	*t = uncached(i)
-	p.queued[i] += *t
+	p.enqueue(r, i, uncached(i))
 	p.routed.use(i, blocks, now)
 	p.routed.trim(&p.routed.uses[i], p.limitOf(i))
 	return i
@@ -113,20 +106,6 @@ func (p *llmd) candidates(up, match []int, blocks int) []int {
 		return up
 	}
 	return p.sticky
-}
-
-func (p *llmd) Started(_ time.Duration, r *replay.Request, replica int) {
-	if t := p.tickets.of(r); t != nil {
-		p.queued[replica] -= *t
-		*t = 0
-	}
-}
-
-func (p *llmd) Ended(now time.Duration, r *replay.Request, replica int, o replay.Outcome, u replay.Usage) {
-	p.Started(now, r, replica)
-	if p.tickets.redeem(r) != nil {
-		p.base.Ended(now, r, replica, o, u)
-	}
 }
 
 // llmdPrecise is llm-d's weighted scorers over the engines' own cache and gauges:

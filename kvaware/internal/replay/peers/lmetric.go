@@ -21,23 +21,20 @@ import (
 // nothing, whatever it holds. The paper's indicators are exact; here the cache is
 // known through KV events and the rest from the router's own requests.
 type lmetric struct {
-	base
+	queue
 	listener
-	tickets tickets[int] // prompt tokens of the queue
-	queued  []int
 }
 
 // StreamsAll says that the indicators are exact whatever the client asked for.
 func (p *lmetric) StreamsAll() {}
 
 func newLMetric(s replay.Setting) replay.Policy {
-	return &lmetric{base: newBase(s), listener: newListener()}
+	return &lmetric{queue: newQueue(s), listener: newListener()}
 }
 
 func (p *lmetric) Route(_ time.Duration, r *replay.Request, up []int) int {
 	p.fleet(up)
 	p.index.fleet(up[len(up)-1])
-	p.queued = grown(p.queued, up[len(up)-1])
 	cached := p.index.match(r.Blocks)
 	uncached := func(i int) int { return max(r.Prompt-cached[i]*p.block, 0) }
 	cost := func(i int) int { return (p.queued[i] + uncached(i)) * (p.running[i] + 1) }
@@ -52,23 +49,6 @@ func (p *lmetric) Route(_ time.Duration, r *replay.Request, up []int) int {
 			}
 		}
 	}
-	p.sent(best)
-	t := p.tickets.issue(r)
-	*t = uncached(best)
-	p.queued[best] += *t
+	p.enqueue(r, best, uncached(best))
 	return best
-}
-
-func (p *lmetric) Started(_ time.Duration, r *replay.Request, replica int) {
-	if t := p.tickets.of(r); t != nil {
-		p.queued[replica] -= *t
-		*t = 0
-	}
-}
-
-func (p *lmetric) Ended(now time.Duration, r *replay.Request, replica int, o replay.Outcome, u replay.Usage) {
-	p.Started(now, r, replica)
-	if p.tickets.redeem(r) != nil {
-		p.base.Ended(now, r, replica, o, u)
-	}
 }

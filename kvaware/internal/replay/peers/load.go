@@ -113,3 +113,39 @@ func (t *tickets[T]) redeem(r *replay.Request) *T {
 	}
 	return p
 }
+
+// queue is a base that also counts the prompt tokens in flight: those that a
+// policy sees in a request, until its first token.
+type queue struct {
+	base
+	tickets tickets[int] // tokens
+	queued  []int        // tokens, by replica
+}
+
+func newQueue(s replay.Setting) queue { return queue{base: newBase(s)} }
+
+// fleet makes room for the replicas in up.
+func (q *queue) fleet(up []int) {
+	q.base.fleet(up)
+	q.queued = grown(q.queued, up[len(up)-1])
+}
+
+func (q *queue) enqueue(r *replay.Request, replica, tokens int) {
+	q.sent(replica)
+	*q.tickets.issue(r) = tokens
+	q.queued[replica] += tokens
+}
+
+func (q *queue) Started(_ time.Duration, r *replay.Request, replica int) {
+	if t := q.tickets.of(r); t != nil {
+		q.queued[replica] -= *t
+		*t = 0
+	}
+}
+
+func (q *queue) Ended(now time.Duration, r *replay.Request, replica int, o replay.Outcome, u replay.Usage) {
+	q.Started(now, r, replica)
+	if q.tickets.redeem(r) != nil {
+		q.base.Ended(now, r, replica, o, u)
+	}
+}
