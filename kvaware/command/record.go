@@ -4,7 +4,6 @@ package command
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,11 +47,7 @@ func runRecord(cmd *cobra.Command, _ []string) (err error) {
 	if err != nil {
 		return err
 	}
-	parent := cmd.Context()
-	if parent == nil {
-		parent = context.Background()
-	}
-	ctx, stop := signal.NotifyContext(parent, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	query := url.Values{"duration": {cmd.Flag("duration").Value.String()}}
 	if f := cmd.Flag("pool"); f.Changed {
