@@ -160,29 +160,7 @@ func isASCIILetter(b byte) bool { return b|0x20-'a' < 26 }
 
 // endOfLettersAndMarks returns the end of the [\p{L}\p{M}]* that begins at p.
 func endOfLettersAndMarks(t *classTable, text []byte, p int) int {
-	for {
-		for p+8 <= len(text) {
-			n := asciiLetters(binary.LittleEndian.Uint64(text[p:]) | caseBits)
-			p += n
-			if n < 8 {
-				break
-			}
-		}
-		if p == len(text) {
-			return p
-		}
-		if text[p] >= firstOfThree {
-			if q := t.endOfWide(text, p, classUpper|classLower); q > p {
-				p = q
-				continue
-			}
-		}
-		class := t.at(text, p)
-		if class&classLetterOrMark == 0 {
-			return p
-		}
-		p += class.bytes()
-	}
+	return endOfRun(t, text, p, classLetterOrMark, caseBits)
 }
 
 // endOfSymbolsAndNewlines returns the end of the [\p{P}\p{S}]*[\r\n]* that begins at p.

@@ -111,9 +111,15 @@ func endCL100K(t *classTable, text []byte, p int) int {
 
 // endOfLetters returns the end of the \p{L}* that begins at p.
 func endOfLetters(t *classTable, text []byte, p int) int {
+	return endOfRun(t, text, p, classLetter, caseBits)
+}
+
+// endOfRun returns the end of the characters of any of these classes that begin
+// at p. Of ASCII these are the small letters, and with caseBits the capitals too.
+func endOfRun(t *classTable, text []byte, p int, classes runeClass, capitals uint64) int {
 	for {
 		for p+8 <= len(text) {
-			n := asciiLetters(binary.LittleEndian.Uint64(text[p:]) | caseBits)
+			n := asciiLetters(binary.LittleEndian.Uint64(text[p:]) | capitals)
 			p += n
 			if n < 8 {
 				break
@@ -123,13 +129,13 @@ func endOfLetters(t *classTable, text []byte, p int) int {
 			return p
 		}
 		if text[p] >= firstOfThree {
-			if q := t.endOfWide(text, p, classLetter); q > p {
+			if q := t.endOfWide(text, p, classes); q > p {
 				p = q
 				continue
 			}
 		}
 		class := t.at(text, p)
-		if class&classLetter == 0 {
+		if class&classes == 0 {
 			return p
 		}
 		p += class.bytes()

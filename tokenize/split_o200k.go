@@ -2,8 +2,6 @@
 
 package tokenize
 
-import "encoding/binary"
-
 // endO200K follows the pattern
 //
 //	[^\r\n\p{L}\p{N}]?U*L+C?|[^\r\n\p{L}\p{N}]?U+L*C?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+
@@ -94,27 +92,5 @@ func caseRun(t *classTable, text []byte, p int) (end int, mixed bool) {
 
 // endOfLowers returns the end of the L* that begins at p.
 func endOfLowers(t *classTable, text []byte, p int) int {
-	for {
-		for p+8 <= len(text) {
-			n := asciiLetters(binary.LittleEndian.Uint64(text[p:]))
-			p += n
-			if n < 8 {
-				break
-			}
-		}
-		if p == len(text) {
-			return p
-		}
-		if text[p] >= firstOfThree {
-			if q := t.endOfWide(text, p, classLower); q > p {
-				p = q
-				continue
-			}
-		}
-		class := t.at(text, p)
-		if class&classLower == 0 {
-			return p
-		}
-		p += class.bytes()
-	}
+	return endOfRun(t, text, p, classLower, 0)
 }
