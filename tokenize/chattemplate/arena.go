@@ -65,6 +65,30 @@ func (a *arena) dict(keys []string, items []Value) Value {
 	return Value{kind: Dict, keys: copied(&a.keys, keys), items: copied(&a.items, items)}
 }
 
+// openDict is a dict that is being built behind what is open in its arena. What
+// opens there before it is closed has to be closed first.
+type openDict struct {
+	arena       *arena
+	keys, items int // where its members begin
+}
+
+func (a *arena) open() openDict { return openDict{a, len(a.openKeys), len(a.openItems)} }
+
+// add adds a member; its key is another than those before.
+func (d openDict) add(key string, v Value) {
+	a := d.arena
+	a.openKeys, a.openItems = append(a.openKeys, key), append(a.openItems, v)
+}
+
+func (d openDict) has(key string) bool { return slices.Contains(d.arena.openKeys[d.keys:], key) }
+
+func (d openDict) close() Value {
+	a := d.arena
+	dict := a.dict(a.openKeys[d.keys:], a.openItems[d.items:])
+	a.openKeys, a.openItems = a.openKeys[:d.keys], a.openItems[:d.items]
+	return dict
+}
+
 // reserve makes room for n bytes more behind a.bytes.
 func (a *arena) reserve(n int) {
 	if cap(a.bytes)-len(a.bytes) < n {

@@ -151,7 +151,7 @@ func (p *jsonParser) object(depth int) (Value, Reason) {
 		return Value{kind: Dict}, ""
 	}
 	a := p.arena
-	firstItem, firstKey := len(a.openItems), len(a.openKeys)
+	dict := a.open()
 	var seen map[string]int
 	for {
 		p.space()
@@ -171,7 +171,7 @@ func (p *jsonParser) object(depth int) (Value, Reason) {
 		if reason != "" {
 			return Value{}, reason
 		}
-		keys, at := a.openKeys[firstKey:], -1
+		keys, at := a.openKeys[dict.keys:], -1
 		if len(keys) < manyKeys {
 			at = slices.Index(keys, key)
 		} else {
@@ -188,15 +188,13 @@ func (p *jsonParser) object(depth int) (Value, Reason) {
 			}
 		}
 		if at >= 0 {
-			a.openItems[firstItem+at] = item
+			a.openItems[dict.items+at] = item
 		} else {
-			a.openKeys, a.openItems = append(a.openKeys, key), append(a.openItems, item)
+			dict.add(key, item)
 		}
 		p.space()
 		if p.next('}') {
-			dict := a.dict(a.openKeys[firstKey:], a.openItems[firstItem:])
-			a.openKeys, a.openItems = a.openKeys[:firstKey], a.openItems[:firstItem]
-			return dict, ""
+			return dict.close(), ""
 		}
 		if !p.next(',') {
 			return Value{}, ReasonJSON

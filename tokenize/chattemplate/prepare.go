@@ -79,17 +79,7 @@ func (a vllm) mergeSystem(first int) {
 	a.openItems = slices.Insert(a.openItems[:first+len(others)], first, merged)
 }
 
-// mostMembers is how many members a rebuilt message has at most.
-const mostMembers = 10
-
 func (a vllm) message(m *Value, parts bool) (Value, error) {
-	var keys [mostMembers]string
-	var items [mostMembers]Value
-	n := 0
-	set := func(key string, v Value) {
-		keys[n], items[n] = key, v
-		n++
-	}
 	role := m.Get("role")
 	if role.kind != String {
 		return Value{}, fail(ReasonShape, "a message without a role")
@@ -102,8 +92,9 @@ func (a vllm) message(m *Value, parts bool) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
-	set("role", role)
-	set("content", content)
+	out := a.open()
+	out.add("role", role)
+	out.add("content", content)
 	switch role.text {
 	case "assistant":
 		if calls := m.Get("tool_calls"); !calls.absent() && calls.kind != List {
@@ -112,24 +103,24 @@ func (a vllm) message(m *Value, parts bool) (Value, error) {
 			if calls, err = a.calls(calls); err != nil {
 				return Value{}, err
 			}
-			set("tool_calls", calls)
+			out.add("tool_calls", calls)
 		}
 		reasoning := m.Get("reasoning")
 		if reasoning.absent() {
 			reasoning = m.Get("reasoning_content")
 		}
 		if !reasoning.absent() {
-			set("reasoning", reasoning)
-			set("reasoning_content", reasoning)
+			out.add("reasoning", reasoning)
+			out.add("reasoning_content", reasoning)
 		}
 	case "tool":
 		if id := m.Get("tool_call_id"); id.kind != Undefined {
-			set("tool_call_id", id)
+			out.add("tool_call_id", id)
 		}
 	}
 	for _, key := range [...]string{"name", "task"} {
 		if v := m.Get(key); v.kind == String {
-			set(key, v)
+			out.add(key, v)
 		}
 	}
 	if role.text == "developer" {
@@ -137,9 +128,9 @@ func (a vllm) message(m *Value, parts bool) (Value, error) {
 		if tools.kind == Undefined {
 			tools.kind = Null
 		}
-		set("tools", tools)
+		out.add("tools", tools)
 	}
-	return a.dict(keys[:n], items[:n]), nil
+	return out.close(), nil
 }
 
 // billingHeader begins a line that a coding client puts before its system prompt.
@@ -324,15 +315,13 @@ func (a vllm) calls(calls Value) (Value, error) {
 // known returns those members of a call or its function that the engine knows, in
 // its order; arguments are there in any case.
 func (a *arena) known(v *Value, names ...string) Value {
-	items, keys := len(a.openItems), len(a.openKeys)
-	for i, name := range names {
+	out := a.open()
+	for _, name := range names {
 		if item := v.Get(name); item.kind != Undefined || name == "arguments" {
-			a.openKeys, a.openItems = append(a.openKeys, names[i]), append(a.openItems, item)
+			out.add(name, item)
 		}
 	}
-	out := a.dict(a.openKeys[keys:], a.openItems[items:])
-	a.openItems, a.openKeys = a.openItems[:items], a.openKeys[:keys]
-	return out
+	return out.close()
 }
 
 // tools gives tools as pydantic dumps them: the members that it knows, in its order,

@@ -46,13 +46,6 @@ func (a sglang) messages(messages []Value, parts bool) ([]Value, error) {
 }
 
 func (a sglang) message(m *Value, parts bool) (Value, error) {
-	var keys [mostMembers]string
-	var items [mostMembers]Value
-	n := 0
-	set := func(key string, v Value) {
-		keys[n], items[n] = key, v
-		n++
-	}
 	role := m.Get("role")
 	if role.kind != String {
 		return Value{}, fail(ReasonShape, "a message without a role")
@@ -61,10 +54,11 @@ func (a sglang) message(m *Value, parts bool) (Value, error) {
 	if err != nil {
 		return Value{}, err
 	}
+	out := a.open()
 	if role.text == "user" {
-		set("role", role)
-		set("content", content)
-		return a.dict(keys[:n], items[:n]), nil
+		out.add("role", role)
+		out.add("content", content)
+		return out.close(), nil
 	}
 	if lower := strings.ToLower(role.text); lower != role.text {
 		role = Text(lower)
@@ -75,15 +69,15 @@ func (a sglang) message(m *Value, parts bool) (Value, error) {
 	if prefix := m.Get("prefix"); prefix.truthy() || !m.Get("tools").absent() {
 		return Value{}, fail(ReasonUnsupported, "a message with tools or a prefix")
 	}
-	set("role", role)
+	out.add("role", role)
 	if !moved {
-		set("content", content)
+		out.add("content", content)
 	}
 	for _, key := range [...]string{"tool_call_id", "name", "phase", "reasoning_content"} {
 		switch v := m.Get(key); v.kind {
 		case Undefined, Null:
 		case String:
-			set(key, v)
+			out.add(key, v)
 		default:
 			return Value{}, fail(ReasonShape, key+" is no text")
 		}
@@ -92,15 +86,15 @@ func (a sglang) message(m *Value, parts bool) (Value, error) {
 		if calls, err = a.calls(&calls, role.text == "assistant"); err != nil {
 			return Value{}, err
 		}
-		set("tool_calls", calls)
+		out.add("tool_calls", calls)
 	}
 	if prefix := m.Get("prefix"); prefix.kind == Bool {
-		set("prefix", prefix)
+		out.add("prefix", prefix)
 	}
 	if moved {
-		set("content", content)
+		out.add("content", content)
 	}
-	return a.dict(keys[:n], items[:n]), nil
+	return out.close(), nil
 }
 
 // content gives content as the template expects it; moved tells that it has become
@@ -235,12 +229,12 @@ func (a sglang) tools(tools, choice Value) (Value, error) {
 }
 
 func (a sglang) function(f *Value) Value {
-	items, keys := len(a.openItems), len(a.openKeys)
+	out := a.open()
 	add := func(key string, v Value) {
 		if key == "strict" && v.absent() || key == "defer_loading" {
 			return
 		}
-		a.openKeys, a.openItems = append(a.openKeys, key), append(a.openItems, orNull(v))
+		out.add(key, orNull(v))
 	}
 	for i, key := range f.keys {
 		if slices.Contains(toolMembers, key) {
@@ -252,9 +246,7 @@ func (a sglang) function(f *Value) Value {
 			add(key, Value{})
 		}
 	}
-	out := a.dict(a.openKeys[keys:], a.openItems[items:])
-	a.openItems, a.openKeys = a.openItems[:items], a.openKeys[:keys]
-	return out
+	return out.close()
 }
 
 // bare gives tools as their functions alone, which SGLang tries where the template

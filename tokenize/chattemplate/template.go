@@ -293,21 +293,19 @@ func (t *Template) read(memory *rendering, in *Input) (open bool, err error) {
 // argumentsOf joins the request's arguments with those that the engine was
 // started with.
 func (a *arena) argumentsOf(request, engine *Value) (Value, error) {
-	items, keys := len(a.openItems), len(a.openKeys)
+	out := a.open()
 	for _, from := range [...]*Value{request, engine} {
 		for i, key := range from.keys {
 			switch key {
 			case "messages", "tools", "conversation", "chat_template", "tokenize", "self":
 				return Value{}, fail(ReasonRefused, "an argument that is not one of the template's")
 			}
-			if !slices.Contains(a.openKeys[keys:], key) {
-				a.openKeys, a.openItems = append(a.openKeys, key), append(a.openItems, from.items[i])
+			if !out.has(key) {
+				out.add(key, from.items[i])
 			}
 		}
 	}
-	out := a.dict(a.openKeys[keys:], a.openItems[items:])
-	a.openItems, a.openKeys = a.openItems[:items], a.openKeys[:keys]
-	return out, nil
+	return out.close(), nil
 }
 
 // finalTag marks the end of the message to be continued, as transformers does.

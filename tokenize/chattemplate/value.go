@@ -79,14 +79,12 @@ func (v Value) truthy() bool {
 
 // with returns a dict with a member set; the dict itself stays as it is.
 func (a *arena) with(v *Value, key string, item Value) Value {
-	keys, items := len(a.openKeys), len(a.openItems)
+	out := a.open()
 	a.openKeys, a.openItems = append(a.openKeys, v.keys...), append(a.openItems, v.items...)
 	if i := slices.Index(v.keys, key); i >= 0 {
-		a.openItems[items+i] = item
+		a.openItems[out.items+i] = item
 	} else {
-		a.openKeys, a.openItems = append(a.openKeys, key), append(a.openItems, item)
+		out.add(key, item)
 	}
-	out := a.dict(a.openKeys[keys:], a.openItems[items:])
-	a.openItems, a.openKeys = a.openItems[:items], a.openKeys[:keys]
-	return out
+	return out.close()
 }
