@@ -45,12 +45,12 @@ func addBodyFlags(cmd *cobra.Command) {
 	addAdminFlags(cmd)
 }
 
-// askAbout gives what the running instance answers about a body. Of the flags
-// named, those given go into the query.
-func askAbout(cmd *cobra.Command, endpoint string, body []byte, parameters ...string) ([]byte, error) {
+// askAbout shows what the running instance answers about a body: as it is with
+// --json, else by print. Of the flags named, those given go into the query.
+func askAbout[T any](cmd *cobra.Command, endpoint string, body []byte, print func(io.Writer, *T), parameters ...string) error {
 	api, err := adminAPIOf(cmd)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	query := url.Values{"limit": {"10000"}} // the most it lists
 	for _, name := range append(parameters, "path", "pool") {
@@ -58,17 +58,21 @@ func askAbout(cmd *cobra.Command, endpoint string, body []byte, parameters ...st
 			query.Set(name, f.Value.String())
 		}
 	}
-	return api.call(cmd.Context(), "POST", endpoint, query, body)
-}
-
-// printJSON prints a value for machines.
-func printJSON(w io.Writer, v any) error {
-	data, err := json.Marshal(v)
+	answer, err := api.call(cmd.Context(), "POST", endpoint, query, body)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "%s\n", data)
-	return err
+	out := cmd.OutOrStdout()
+	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
+		_, err := out.Write(answer)
+		return err
+	}
+	var answered T
+	if err := json.Unmarshal(answer, &answered); err != nil {
+		return fmt.Errorf("the answer is not understood: %w", err)
+	}
+	print(out, &answered)
+	return nil
 }
 
 // table aligns columns, numbers to the right. Cells end with a tab.

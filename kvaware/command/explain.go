@@ -3,7 +3,6 @@
 package command
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 
@@ -66,20 +65,7 @@ func runExplain(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	answer, err := askAbout(cmd, "/kv_aware/explain", body, "tenant")
-	if err != nil {
-		return err
-	}
-	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
-		_, err := cmd.OutOrStdout().Write(answer)
-		return err
-	}
-	var e explanation
-	if err := json.Unmarshal(answer, &e); err != nil {
-		return fmt.Errorf("the answer is not understood: %w", err)
-	}
-	printExplanation(cmd.OutOrStdout(), &e)
-	return nil
+	return askAbout(cmd, "/kv_aware/explain", body, printExplanation, "tenant")
 }
 
 func printExplanation(w io.Writer, e *explanation) {

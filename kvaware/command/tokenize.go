@@ -51,40 +51,25 @@ func runTokenize(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	asJSON, err := cmd.Flags().GetBool("json")
-	if err != nil {
-		return err
-	}
-	out := cmd.OutOrStdout()
 	if !cmd.Flags().Changed("tokenizer") {
 		for _, offline := range []string{"chat-template", "block-size", "ids"} {
 			if cmd.Flags().Changed(offline) {
 				return fmt.Errorf("--%s needs --tokenizer: a running Caddy answers by its configuration, without token ids", offline)
 			}
 		}
-		answer, err := askAbout(cmd, "/kv_aware/tokenize", body)
-		if err != nil {
-			return err
-		}
-		if asJSON {
-			_, err := out.Write(answer)
-			return err
-		}
-		var tokenized kvaware.Tokenized
-		if err := json.Unmarshal(answer, &tokenized); err != nil {
-			return fmt.Errorf("the answer is not understood: %w", err)
-		}
-		return printTokenized(out, &tokenized, nil)
+		return askAbout(cmd, "/kv_aware/tokenize", body, func(w io.Writer, t *kvaware.Tokenized) { printTokenized(w, t, nil) })
 	}
 
 	tokenized, ids, err := tokenizeOffline(cmd, body)
 	if err != nil {
 		return err
 	}
-	if !asJSON {
-		return printTokenized(out, tokenized, ids)
+	out := cmd.OutOrStdout()
+	if asJSON, _ := cmd.Flags().GetBool("json"); !asJSON {
+		printTokenized(out, tokenized, ids)
+		return nil
 	}
-	return printJSON(out, struct {
+	return json.NewEncoder(out).Encode(struct {
 		*kvaware.Tokenized
 		IDs promptIDs `json:"ids,omitempty"`
 	}{tokenized, ids})
@@ -130,7 +115,7 @@ func idsOf(some []uint32) []*uint32 {
 	return ids
 }
 
-func printTokenized(w io.Writer, t *kvaware.Tokenized, ids promptIDs) error {
+func printTokenized(w io.Writer, t *kvaware.Tokenized, ids promptIDs) {
 	fmt.Fprintf(w, "API        %s\n", t.API)
 	if t.Model != "" {
 		fmt.Fprintf(w, "model      %s\n", shown(t.Model))
@@ -164,7 +149,6 @@ func printTokenized(w io.Writer, t *kvaware.Tokenized, ids promptIDs) error {
 	if t.Truncated {
 		fmt.Fprintln(w, "\nThere is more than is listed.")
 	}
-	return nil
 }
 
 func printMessages(w io.Writer, p *kvaware.TokenizedPrompt) {
