@@ -19,8 +19,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// addAdminFlags adds the flags with which Caddy's own commands find the admin API.
+// addAdminFlags adds the flags with which Caddy's own commands find the admin API,
+// and the one that tells which of its pools is meant.
 func addAdminFlags(cmd *cobra.Command) {
+	cmd.Flags().StringP("pool", "", "", "Pool of the running instance (default: the one without a name, else the only one)")
 	cmd.Flags().StringP("address", "", "", "Address of the admin API")
 	cmd.Flags().StringP("config", "c", "", "Configuration file to take that address from")
 	cmd.Flags().StringP("adapter", "a", "", "Name of config adapter to apply")

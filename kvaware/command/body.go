@@ -40,7 +40,6 @@ func readBody(cmd *cobra.Command, name string) ([]byte, error) {
 // addBodyFlags adds the flags of commands about the body of a request.
 func addBodyFlags(cmd *cobra.Command) {
 	cmd.Flags().StringP("path", "", "", "Where the request would be sent, such as /v1/messages (default: told by the body's shape)")
-	cmd.Flags().StringP("pool", "", "", "Pool of the running instance (default: the one without a name, else the only one)")
 	cmd.Flags().BoolP("json", "", false, "Print JSON")
 	addAdminFlags(cmd)
 }

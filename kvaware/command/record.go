@@ -37,7 +37,6 @@ written by then is a trace too.`,
 	}
 	cmd.Flags().StringP("output", "o", "-", "File to write, which is replaced; - for standard output")
 	cmd.Flags().StringP("duration", "d", "10m", "How long to record, up to 24h")
-	cmd.Flags().StringP("pool", "", "", "Pool of the running instance (default: the one without a name, else the only one)")
 	addAdminFlags(cmd)
 	return cmd
 }
