@@ -53,13 +53,8 @@ func (rs *recordings) leave(rec *recording) {
 	if now == nil {
 		return
 	}
-	var next []*recording
-	for _, other := range *now {
-		if other != rec {
-			next = append(next, other)
-		}
-	}
-	if next == nil {
+	next := slices.DeleteFunc(slices.Clone(*now), func(other *recording) bool { return other == rec })
+	if len(next) == 0 {
 		rs.active.Store(nil)
 		return
 	}
