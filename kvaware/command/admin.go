@@ -71,6 +71,11 @@ func (a *adminAPI) call(ctx context.Context, method, path string, query url.Valu
 	if err != nil {
 		return nil, err
 	}
+	return a.read(res)
+}
+
+// read takes an answer whole.
+func (a *adminAPI) read(res *http.Response) ([]byte, error) {
 	defer res.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	if err != nil {
@@ -104,10 +109,9 @@ func (a *adminAPI) ask(ctx context.Context, method, path string, query url.Value
 	if res.StatusCode == http.StatusOK {
 		return res, nil
 	}
-	defer res.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	answer, err := a.read(res)
 	if err != nil {
-		return nil, a.brokenOff(err)
+		return nil, err
 	}
 	var refusal struct {
 		Error string `json:"error"`
