@@ -57,13 +57,15 @@ func (p *poolPace) learn(own, amount, base float64) {
 type leaningPace struct {
 	pool         *poolPace
 	amount, base float64
-	// What amount/base and base are, as float bits; read without a lock. A reader
-	// may see one of them before the other, which is as good as either.
+	// What amount/base and base are, as float bits; read without a lock. The mean is
+	// written first and read last: a reader may see an older weight with it, which is
+	// as good as either, but never a weight with a mean of nothing.
 	mean, weight atomic.Uint64
 }
 
 func (l *leaningPace) load() float64 {
-	mean, weight := math.Float64frombits(l.mean.Load()), math.Float64frombits(l.weight.Load())
+	weight := math.Float64frombits(l.weight.Load())
+	mean := math.Float64frombits(l.mean.Load())
 	return (mean*weight + l.pool.load()*priorPaceWeight) / (weight + priorPaceWeight)
 }
 
