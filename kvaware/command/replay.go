@@ -150,7 +150,8 @@ func (o replayOutputs) standard() bool { return slices.Contains(o.each(), "-") }
 // check tells what cannot be written, rather before the runs than after them.
 func (o replayOutputs) check() error {
 	standard := 0
-	for _, name := range o.each() {
+	names := o.each()
+	for i, name := range names {
 		switch name {
 		case "":
 		case "-":
@@ -158,6 +159,11 @@ func (o replayOutputs) check() error {
 				return errors.New("two of --json, --html, --markdown and --svg to standard output; give one of them")
 			}
 		default:
+			for _, other := range names[:i] {
+				if sameFile(name, other) {
+					return fmt.Errorf("two of --json, --html, --markdown and --svg to %s; give each a file of its own", shown(name))
+				}
+			}
 			dir := filepath.Dir(name)
 			if info, err := os.Stat(dir); err != nil {
 				return err
@@ -177,6 +183,16 @@ func (o replayOutputs) check() error {
 		}
 	}
 	return nil
+}
+
+// sameFile tells whether two names are of one file, which need not be there yet.
+func sameFile(a, b string) bool {
+	if filepath.Clean(a) == filepath.Clean(b) && b != "" {
+		return true
+	}
+	one, err1 := os.Stat(a)
+	other, err2 := os.Stat(b)
+	return err1 == nil && err2 == nil && one.Mode().IsRegular() && os.SameFile(one, other)
 }
 
 func writeTo(cmd *cobra.Command, name string, data []byte) error {

@@ -315,6 +315,37 @@ func TestReplayWritesMarkdownForDocuments(t *testing.T) {
 	}
 }
 
+// What is written last would be all that is left.
+func TestNoTwoOutputsGoToOneFile(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "x"), filepath.Join(dir, "link")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(file, link); err != nil {
+		t.Skip(err)
+	}
+	absent := filepath.Join(dir, "absent")
+	for _, o := range []replayOutputs{
+		{json: file, svg: file},
+		{html: file, markdown: link},
+		{json: absent, html: absent},
+		{markdown: absent, svg: dir + "/./absent"},
+	} {
+		if err := o.check(); err == nil || !strings.Contains(err.Error(), "a file of its own") {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	for _, o := range []replayOutputs{
+		{json: file, svg: absent},
+		{json: os.DevNull, html: "", markdown: "-", svg: file},
+	} {
+		if err := o.check(); err != nil {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
 // Runs may have taken hours: what one file's trouble leaves is not to be lost with it.
 func TestWhatCannotBeWrittenKeepsNothingElseBack(t *testing.T) {
 	cmd, out := replayCommand(), new(strings.Builder)
