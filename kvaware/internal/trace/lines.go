@@ -48,6 +48,9 @@ func errNoRequests() *Error {
 	return &Error{Problem: "no requests", Remedy: "give a trace that has some"}
 }
 
+// byteOrderMark is what spreadsheets and Windows editors put before UTF-8.
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
 // lines reads a file line by line.
 type lines struct {
 	r  *bufio.Reader
@@ -78,6 +81,9 @@ func (l *lines) next() ([]byte, error) {
 		}
 		if err != nil && err != io.EOF {
 			return nil, l.wrong("cannot be read", "", err)
+		}
+		if l.n == 1 {
+			line = bytes.TrimPrefix(line, byteOrderMark)
 		}
 		if line = bytes.TrimSpace(line); len(line) > 0 {
 			return line, nil

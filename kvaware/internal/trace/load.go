@@ -81,7 +81,7 @@ func format(open func() (io.ReadCloser, error)) (_ reader, endless bool, _ error
 	if err != nil && err != io.EOF {
 		return nil, false, &Error{Problem: "cannot be read", Err: err}
 	}
-	if head = bytes.TrimSpace(head); len(head) == 0 {
+	if head = bytes.TrimSpace(bytes.TrimPrefix(head, byteOrderMark)); len(head) == 0 {
 		return nil, false, errNoRequests()
 	}
 	line, _, _ := bytes.Cut(head, []byte("\n"))

@@ -354,3 +354,17 @@ func fuzz(f *testing.F, open func(io.ReadCloser) Source) {
 		}
 	})
 }
+
+func TestAByteOrderMarkIsNoPartOfATrace(t *testing.T) {
+	for _, content := range []string{
+		"TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 18:17:03.9799600,4808,10\r\n",
+		`{"timestamp":0,"input_length":600,"output_length":9,"hash_ids":[0,1]}`,
+		`{"session":"a","t":0,"input_length":130,"output_length":9,"shared_prefix":64,"blocks":[[1,2]]}`,
+		"\r\n" + `{"timestamp":0,"input_length":130,"output_length":9}`,
+	} {
+		plain, marked := read(t, text(t, content), 1, 1), read(t, text(t, "\ufeff"+content), 1, 1)
+		if len(plain) != 1 || len(marked) != 1 || marked[0].Turns[0].Prompt != plain[0].Turns[0].Prompt {
+			t.Errorf("%q: %d sessions, with a mark %d", content, len(plain), len(marked))
+		}
+	}
+}
