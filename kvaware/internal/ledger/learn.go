@@ -110,6 +110,9 @@ func (t *Ticket) teachPrefill(p *prompt, now time.Duration) {
 		return
 	}
 	t.taught = true
+	if t.disturbed() {
+		return
+	}
 	t.up.learnPrefill(t.ahead+p.through, now-t.sent)
 	if len(t.prompts) == 1 && t.paced > 0 {
 		t.up.learnFirstToken(now-t.sent, t.paced)
@@ -135,7 +138,7 @@ func (t *Ticket) teach(o Outcome, now time.Duration) {
 		t.up.learnGap(tokens, took)
 		return
 	}
-	if o != Completed || now <= t.sent {
+	if o != Completed || now <= t.sent || t.disturbed() {
 		return
 	}
 	t.teachPaces(now)

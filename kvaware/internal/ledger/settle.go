@@ -123,6 +123,16 @@ func (t *Ticket) book(c sums) {
 	}
 }
 
+// abandon takes what is left of the ticket's queue away as work that nobody does.
+// t.mu is held.
+func (t *Ticket) abandon() {
+	if queue := t.holds.queue; queue > 0 {
+		t.up.abandoned.Add(queue)
+		t.up.queue.Add(-queue)
+		t.holds.queue = 0
+	}
+}
+
 // leftOf is the numerator of a sequence's weight: what is left of the expected
 // output. What only the model says does not take the last tenth, and nothing at
 // all of a stream that has shown no output yet.

@@ -42,9 +42,9 @@ type Ticket struct {
 	taught bool          // its time to first token was learnt from
 	paced  time.Duration // what its first token would take at the prior's pace
 
-	// before is what had left the queue, or was in it, when it was charged, in
-	// nanoseconds.
-	before int64
+	// before is what had left the queue, or was in it, when it was charged, and
+	// abandoned what had left it without a prefill, in nanoseconds.
+	before, abandoned int64
 
 	lengths *output.Lengths // what its outputs teach
 
@@ -118,7 +118,7 @@ func (t *Ticket) charge(l *Ledger, u *Upstream, d *Demand, now time.Duration) {
 	}
 	t.decodes = t.expected != 0
 	t.sent, t.ahead, t.taught, t.paced = now, u.prefill.Load(), false, d.FirstToken
-	t.before = u.passed.Load() + u.queue.Load()
+	t.before, t.abandoned = u.passed.Load()+u.queue.Load(), u.abandoned.Load()
 	t.lengths = &l.lengths
 
 	prompts := max(1, min(len(d.Prompts), MaxSequences))
@@ -255,6 +255,9 @@ func (t *Ticket) release(o Outcome, now time.Duration) bool {
 	}
 	t.living = false
 	u := t.up
+	if o != Completed {
+		t.abandon()
+	}
 	t.book(t.holds.negative())
 	u.unlink(t)
 

@@ -22,11 +22,13 @@ type Upstream struct {
 	modelledPrefill, modelledDecode atomic.Int64
 	live                            atomic.Int64 // living tickets
 	// Sums of seconds and steps, likewise: see Work.
-	queue    atomic.Int64              // prefill times of prompts in P, in nanoseconds
-	contexts atomic.Int64              // KV tokens that the running decodes read
-	waiting  atomic.Int64              // prompts in the queue
-	passed   atomic.Int64              // nanoseconds that have left the queue; only grows
-	stages   [output.Bins]atomic.Int32 // sequences that decode, by how far their output is
+	queue    atomic.Int64 // prefill times of prompts in P, in nanoseconds
+	contexts atomic.Int64 // KV tokens that the running decodes read
+	waiting  atomic.Int64 // prompts in the queue
+	passed   atomic.Int64 // nanoseconds that have left the queue; only grows
+	// abandoned are nanoseconds that left it another way: without a prefill.
+	abandoned atomic.Int64
+	stages    [output.Bins]atomic.Int32 // sequences that decode, by how far their output is
 	// progressed is when the queue last moved, on the ledger's clock: a first
 	// token came, or a request found it empty.
 	progressed atomic.Int64

@@ -104,6 +104,14 @@ func (u *Upstream) learnStep(tokens int64, from, to time.Duration) {
 	}
 }
 
+// disturbed reports whether others left the queue without a prefill since the ticket
+// was charged, refused or cancelled: by how much that made it faster is not known.
+// What is no tenth of its own first token does not matter. t.mu is held.
+func (t *Ticket) disturbed() bool {
+	gone := float64(t.up.abandoned.Load()-t.abandoned) / 1e9
+	return gone > 0 && gone > t.paced.Seconds()*t.up.PrefillPace()/10
+}
+
 // teachPaces learns from an answer that came as a whole: how long it took, and
 // would have taken by the prior with what runs there now and what was prefilled
 // for others meanwhile, tells both paces alike.

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/pace"
+)
+
+// An engine refuses a prompt that is too long at once, and drops one whose client has
+// gone. Those that came before and after are not faster for it than they would be.
+func TestPromptsThatNobodyPrefillsDoNotMakeOthersLookFast(t *testing.T) {
+	for _, outcome := range []Outcome{Failed, Busy, Rejected, Canceled, Superseded} {
+		for _, stream := range []bool{true, false} {
+			for _, ahead := range []bool{true, false} {
+				l, c, ups := pool(1)
+				u := ups[0]
+				for range 100 {
+					var refused *Ticket
+					if ahead {
+						refused = place(l, u, taking(1_000_000, time.Minute))
+					}
+					d := one(2000, 0, -1, stream)
+					w := u.Work(c.at)
+					d.FirstToken = time.Duration(w.Queue/w.PrefillPace*1e9) + 100*time.Millisecond
+					tk := place(l, u, d)
+					if !ahead {
+						refused = place(l, u, taking(1_000_000, time.Minute))
+					}
+					c.at += time.Millisecond
+					refused.Release(outcome, c.at)
+					c.at += 99 * time.Millisecond
+					if stream {
+						tk.Started(0, c.at)
+						tk.Release(Canceled, c.at)
+					} else {
+						c.at += time.Duration(100 * pace.Prior.Decode(1, 2000) * 1e9)
+						tk.finishAt(100, c.at)
+					}
+				}
+				w := u.Work(c.at)
+				if math.Abs(w.PrefillPace-1) > 0.1 || math.Abs(w.DecodePace-1) > 0.1 || u.PrefillRate() > 2*priorPrefillRate {
+					t.Errorf("outcome %d, streamed %v, refused ahead %v: learnt paces %v and %v, %v tokens a second", outcome, stream, ahead, w.PrefillPace, w.DecodePace, u.PrefillRate())
+				}
+				expectZero(t, l, ups)
+			}
+		}
+	}
+}
+
+// Where some prompts are refused all the time, the others teach all the same.
+func TestPacesAreLearntBesidePromptsThatAreRefused(t *testing.T) {
+	l, c, ups := pool(1)
+	for k := range 200 {
+		d := one(2000, 0, -1, true)
+		d.FirstToken = 100 * time.Millisecond
+		tk := place(l, ups[0], d)
+		refused := one(100, 0, -1, true) // no tenth of it
+		if k%2 == 0 {
+			refused = taking(1_000_000, time.Minute)
+		}
+		place(l, ups[0], refused).Release(Rejected, c.at)
+		c.at += 300 * time.Millisecond
+		tk.Started(0, c.at)
+		tk.Release(Completed, c.at)
+	}
+	if got := ups[0].Work(c.at).PrefillPace; math.Abs(got-3) > 0.2 {
+		t.Errorf("first tokens take three times as long, learnt %v", got)
+	}
+}
