@@ -71,3 +71,37 @@ func TestPacesAreLearntBesidePromptsThatAreRefused(t *testing.T) {
 		t.Errorf("first tokens take three times as long, learnt %v", got)
 	}
 }
+
+// While a pace is being learnt, the queue holds prompts that were charged when it was
+// thought to be another.
+func TestAPaceThatIsFarOffIsLearntUnderAQueueWithoutOvershooting(t *testing.T) {
+	for _, truth := range []float64{0.02, 0.2, 1, 5, 50} {
+		for _, stream := range []bool{true, false} {
+			l, c, ups := pool(1)
+			u := ups[0]
+			var queue []*Ticket
+			for range 300 {
+				for len(queue) < 10 {
+					d := one(20_000, 0, -1, stream) // a second
+					w := u.Work(c.at)
+					d.FirstToken = time.Duration((w.Queue/w.PrefillPace + 1) * 1e9)
+					queue = append(queue, place(l, u, d))
+				}
+				c.at += time.Duration(truth * 1e9)
+				if tk := queue[0]; stream {
+					tk.Started(0, c.at)
+					tk.Release(Completed, c.at)
+				} else {
+					tk.finishAt(1, c.at)
+				}
+				queue = queue[1:]
+				if got := u.PrefillPace(); got < min(1, truth)/1.5 || got > max(1, truth)*1.5 {
+					t.Fatalf("pace %v of 1 at first and %v in truth, streamed %v", got, truth, stream)
+				}
+			}
+			if got := u.PrefillPace(); math.Abs(got-truth) > truth/3 {
+				t.Errorf("it takes %v times as long, streamed %v: learnt %v", truth, stream, got)
+			}
+		}
+	}
+}

@@ -17,8 +17,9 @@ const maxTokens = 1 << 31
 type Prompt struct {
 	Tokens int // all prompt tokens
 	Cached int // of these, what the chosen upstream holds; set while choosing
-	// Prefill is how long the chosen upstream computes on the rest; set while
-	// choosing. It only adds to what [Upstream.Work] tells of its queue.
+	// Prefill is how long the chosen upstream would compute on the rest at the pace
+	// of pace.Prior; set while choosing. It only adds to what [Upstream.Work] tells
+	// of its queue.
 	Prefill time.Duration
 }
 

@@ -28,9 +28,10 @@
 // # Seconds
 //
 // For an objective in seconds each upstream also has, summed over living tickets
-// in the same way, the prefill times of the prompts in P as they were told at the
-// charge, the contexts that its decodes read, undecayed, and how many sequences
-// are at which stage of their output. By how much an upstream's prefills and
+// in the same way, the prefill times of the prompts in P at the prior's pace, the
+// contexts that its decodes read, undecayed, and how many sequences are at which
+// stage of their output. A queue is told at the pace that is known when it is asked
+// for: at that of each charge, it would change what is learnt of the pace. By how much an upstream's prefills and
 // steps are slower than the prior of package pace is learnt from first tokens and
 // from token gaps, or from how long an answer took that came as a whole; how long
 // outputs are, by package output. See [Upstream.Work] and [Upstream.Remaining].

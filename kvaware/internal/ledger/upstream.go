@@ -22,7 +22,7 @@ type Upstream struct {
 	modelledPrefill, modelledDecode atomic.Int64
 	live                            atomic.Int64 // living tickets
 	// Sums of seconds and steps, likewise: see Work.
-	queue    atomic.Int64 // prefill times of prompts in P, in nanoseconds
+	queue    atomic.Int64 // prefill times of prompts in P at the prior's pace, in nanoseconds
 	contexts atomic.Int64 // KV tokens that the running decodes read
 	waiting  atomic.Int64 // prompts in the queue
 	passed   atomic.Int64 // nanoseconds that have left the queue; only grows

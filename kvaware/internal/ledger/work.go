@@ -23,9 +23,9 @@ const (
 
 // Work is what an upstream has to do, in the terms of package pace.
 type Work struct {
-	// Queue is the seconds of prefill of requests without a first token, as they
-	// were told when these were charged, less the time since a first token last
-	// came there, or since the queue was empty; at least a tenth remains.
+	// Queue is the seconds of prefill of requests without a first token, at the
+	// present pace, less the time since a first token last came there, or since the
+	// queue was empty; at least a tenth remains.
 	Queue   float64
 	Waiting float64 // prompts in the queue
 	// Contexts are the KV tokens that a decode step reads: all of each running
@@ -40,16 +40,17 @@ type Work struct {
 // Work returns what the upstream has to do. It looks at sums only: the model is
 // advanced by Choose, Look and Snapshot.
 func (u *Upstream) Work(now time.Duration) Work {
-	queue := u.queue.Load()
+	prefillPace := u.paces.prefillPace.load()
+	queue := float64(u.queue.Load()) / 1e9 * prefillPace
 	if queue > 0 {
 		since := max(0, int64(now)-u.progressed.Load())
-		queue = max(queue-since, queue/queueFloor)
+		queue = max(queue-float64(since)/1e9, queue/queueFloor)
 	}
 	return Work{
-		Queue:       float64(queue) / 1e9,
+		Queue:       queue,
 		Waiting:     float64(u.waiting.Load()),
 		Contexts:    float64(u.contexts.Load()),
-		PrefillPace: u.paces.prefillPace.load(),
+		PrefillPace: prefillPace,
 		DecodePace:  u.paces.decodePace.load(),
 	}
 }
@@ -109,7 +110,7 @@ func (u *Upstream) learnStep(tokens int64, from, to time.Duration) {
 // What is no tenth of its own first token does not matter. t.mu is held.
 func (t *Ticket) disturbed() bool {
 	gone := float64(t.up.abandoned.Load()-t.abandoned) / 1e9
-	return gone > 0 && gone > t.paced.Seconds()*t.up.PrefillPace()/10
+	return gone > 0 && gone > t.paced.Seconds()/10
 }
 
 // teachPaces learns from an answer that came as a whole: how long it took, and
@@ -131,7 +132,7 @@ func (t *Ticket) teachPaces(now time.Duration) {
 	others := max(0, u.passed.Load()-t.before-t.prompts[0].queue)
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	model += float64(others) / 1e9 / u.paces.prefillPace.load()
+	model += float64(others) / 1e9
 	u.paces.prefillPace.learn(keep, took, model)
 	u.paces.decodePace.learn(keep, took, model)
 }

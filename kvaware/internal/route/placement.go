@@ -107,7 +107,7 @@ func (r *Router) predict(c *Choice, q *Request, i int, uncached int64, now time.
 		if j == 0 {
 			seconds += steps
 		}
-		d.Prefill = duration(seconds * w.PrefillPace)
+		d.Prefill = duration(seconds)
 	}
 	q.Demand.FirstToken = 0
 	use := r.Index.UseOf(c.Candidates[i].Slot)
