@@ -54,8 +54,8 @@ func expectZero(t *testing.T, l *Ledger, ups []*Upstream) {
 		if s.PrefillTokens|s.DecodeTokens|s.Running|s.Live|s.ModelledPrefillTokens|s.ModelledDecodeTokens != 0 {
 			t.Errorf("upstream %d is not at zero: %+v", i, s)
 		}
-		if q, c := u.queue.Load(), u.contexts.Load(); q != 0 || c != 0 {
-			t.Errorf("upstream %d is left with %d ns of queue and %d tokens of contexts", i, q, c)
+		if q, b, c := u.queue.Load(), u.batched.Load(), u.contexts.Load(); q != 0 || b != 0 || c != 0 {
+			t.Errorf("upstream %d is left with %d ns of queue, %d of batches, and %d tokens of contexts", i, q, b, c)
 		}
 		for stage := range u.stages {
 			if n := u.stages[stage].Load(); n != 0 {

@@ -97,8 +97,11 @@ func (t *Ticket) book(c sums) {
 	if c.queue != 0 {
 		h.queue += c.queue
 		u.queue.Add(c.queue)
-		if c.queue < 0 {
-			u.passed.Add(-c.queue)
+		if len(t.prompts) > 1 {
+			u.batched.Add(c.queue)
+			u.doubtful.Add(max(0, -c.queue))
+		} else {
+			u.passed.Add(max(0, -c.queue))
 		}
 	}
 	if c.waiting != 0 {
@@ -127,8 +130,11 @@ func (t *Ticket) book(c sums) {
 // t.mu is held.
 func (t *Ticket) abandon() {
 	if queue := t.holds.queue; queue > 0 {
-		t.up.abandoned.Add(queue)
+		t.up.doubtful.Add(queue)
 		t.up.queue.Add(-queue)
+		if len(t.prompts) > 1 {
+			t.up.batched.Add(-queue)
+		}
 		t.holds.queue = 0
 	}
 }

@@ -43,8 +43,9 @@ type Ticket struct {
 	paced  time.Duration // what its first token would take at the prior's pace
 
 	// before is what had left the queue, or was in it, when it was charged, and
-	// abandoned what had left it without a prefill, in nanoseconds.
-	before, abandoned int64
+	// doubtful what had left it, or was in it, without telling how long a prefill
+	// takes, in nanoseconds.
+	before, doubtful int64
 
 	lengths *output.Lengths // what its outputs teach
 
@@ -118,7 +119,7 @@ func (t *Ticket) charge(l *Ledger, u *Upstream, d *Demand, now time.Duration) {
 	}
 	t.decodes = t.expected != 0
 	t.sent, t.ahead, t.taught, t.paced = now, u.prefill.Load(), false, d.FirstToken
-	t.before, t.abandoned = u.passed.Load()+u.queue.Load(), u.abandoned.Load()
+	t.before, t.doubtful = u.passed.Load()+u.queue.Load(), u.doubtful.Load()-u.batched.Load()
 	t.lengths = &l.lengths
 
 	prompts := max(1, min(len(d.Prompts), MaxSequences))

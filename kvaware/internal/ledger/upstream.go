@@ -26,9 +26,12 @@ type Upstream struct {
 	contexts atomic.Int64 // KV tokens that the running decodes read
 	waiting  atomic.Int64 // prompts in the queue
 	passed   atomic.Int64 // nanoseconds that have left the queue; only grows
-	// abandoned are nanoseconds that left it another way: without a prefill.
-	abandoned atomic.Int64
-	stages    [output.Bins]atomic.Int32 // sequences that decode, by how far their output is
+	// batched is the part of the queue that is of requests with several prompts: an
+	// engine computes once what these share, so it may be far too much. Doubtful are
+	// nanoseconds that left the queue in another way than passed: such prompts, and
+	// those that were not prefilled.
+	batched, doubtful atomic.Int64
+	stages            [output.Bins]atomic.Int32 // sequences that decode, by how far their output is
 	// progressed is when the queue last moved, on the ledger's clock: a first
 	// token came, or a request found it empty.
 	progressed atomic.Int64

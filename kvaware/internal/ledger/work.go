@@ -105,12 +105,13 @@ func (u *Upstream) learnStep(tokens int64, from, to time.Duration) {
 	}
 }
 
-// disturbed reports whether others left the queue without a prefill since the ticket
-// was charged, refused or cancelled: by how much that made it faster is not known.
-// What is no tenth of its own first token does not matter. t.mu is held.
+// disturbed reports whether there were prompts in the queue since the ticket was
+// charged that were refused or cancelled, or of batches: how much of the time that
+// they were to take they really took is not known. What is no tenth of its own first
+// token does not matter. t.mu is held.
 func (t *Ticket) disturbed() bool {
-	gone := float64(t.up.abandoned.Load()-t.abandoned) / 1e9
-	return gone > 0 && gone > t.paced.Seconds()/10
+	doubtful := float64(t.up.doubtful.Load()-t.doubtful) / 1e9
+	return doubtful > 0 && doubtful > t.paced.Seconds()/10
 }
 
 // teachPaces learns from an answer that came as a whole: how long it took, and
@@ -125,6 +126,9 @@ func (t *Ticket) teachPaces(now time.Duration) {
 	var longest int64
 	for i := range t.sequences {
 		longest = max(longest, t.sequences[i].generated)
+	}
+	if t.decodes && longest == 0 {
+		return // what was generated is not known
 	}
 	step := pace.Prior.Decode(float64(u.running.Load()+int64(len(t.sequences))), float64(u.contexts.Load()))
 	took, model := (now - t.sent).Seconds(), t.paced.Seconds()+step*float64(longest)

@@ -72,6 +72,55 @@ func TestPacesAreLearntBesidePromptsThatAreRefused(t *testing.T) {
 	}
 }
 
+// The prompts of a batch are charged one by one, and computed once as far as they are
+// alike.
+func TestBatchesDoNotMakeOthersLookFast(t *testing.T) {
+	for _, stream := range []bool{true, false} {
+		for _, ahead := range []bool{true, false} {
+			for _, lasts := range []bool{true, false} {
+				l, c, ups := pool(1)
+				u := ups[0]
+				batch := func() *Ticket {
+					d := Demand{Choices: 1, Expected: 10}
+					for range 70 {
+						d.Prompts = append(d.Prompts, Prompt{Tokens: 20_000, Prefill: time.Second})
+					}
+					return place(l, u, d)
+				}
+				for range 100 {
+					var other *Ticket
+					if ahead {
+						other = batch()
+					}
+					d := one(2000, 0, -1, stream)
+					w := u.Work(c.at)
+					d.FirstToken = time.Duration(w.Queue/w.PrefillPace*1e9) + 100*time.Millisecond
+					tk := place(l, u, d)
+					if !ahead {
+						other = batch()
+					}
+					c.at += 500 * time.Millisecond // of which the batch takes 400
+					if !lasts {
+						other.Release(Completed, c.at)
+					}
+					if stream {
+						tk.Started(0, c.at)
+						tk.Release(Canceled, c.at)
+					} else {
+						c.at += time.Duration(100 * pace.Prior.Decode(71, 70*20_000) * 1e9)
+						tk.finishAt(100, c.at)
+					}
+					other.Release(Completed, c.at)
+				}
+				if w := u.Work(c.at); w.PrefillPace < 0.5 || w.DecodePace < 0.5 {
+					t.Errorf("streamed %v, batch ahead %v, and lasts %v: learnt paces %v and %v", stream, ahead, lasts, w.PrefillPace, w.DecodePace)
+				}
+				expectZero(t, l, ups)
+			}
+		}
+	}
+}
+
 // While a pace is being learnt, the queue holds prompts that were charged when it was
 // thought to be another.
 func TestAPaceThatIsFarOffIsLearntUnderAQueueWithoutOvershooting(t *testing.T) {
