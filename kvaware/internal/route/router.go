@@ -80,6 +80,12 @@ type Request struct {
 	Namespace uint64  // chains match within it only
 	BlockSize int     // tokens in a block, 1 or more
 
+	// Reports are asked for what engines say that they hold of the prompts; nil if
+	// none says so, or not of this request.
+	Reports Reports
+	// Reported are the prompts as those engines' blocks, once for each size.
+	Reported []ReportedChains
+
 	Reuses bool // the engine may take prompt tokens from its cache
 	Keeps  bool // the prompt stays in the engine's cache
 }
@@ -111,10 +117,28 @@ type Candidate struct {
 	// Tried says that this request was tried there in vain: it is left out while
 	// another is free.
 	Tried bool
+	// Ranks are all data-parallel ranks of its engine, itself among them, which
+	// share MaxRequests; nil if it has no others.
+	Ranks []*Upstream
+	// Blended says that the engine places requests on its ranks as it likes: what
+	// they hold on average is what any of them is credited with.
+	Blended bool
 }
 
 // full reports whether nothing more may be sent there.
-func (c *Candidate) full() bool { return c.MaxRequests > 0 && c.Load.Live() >= c.MaxRequests }
+func (c *Candidate) full() bool {
+	if c.MaxRequests <= 0 {
+		return false
+	}
+	live := 0
+	for _, rank := range c.Ranks {
+		live += rank.Load.Live()
+	}
+	if c.Ranks == nil {
+		live = c.Load.Live()
+	}
+	return live >= c.MaxRequests
+}
 
 // Choice is the memory of one choice, to be reused by later ones. The caller sets
 // the candidates.
@@ -125,6 +149,7 @@ type Choice struct {
 	terms  []choose.Terms
 	needs  []int        // by candidate: blocks that the request would newly take
 	held   []int32      // by slot: leading blocks of the last prompt matched
+	said   reported     // what engines say of each prompt
 	pinned []int32      // by slot: of these, pinned ones
 	uses   []prefix.Use // by slot
 	price  prefix.Eviction
@@ -153,6 +178,7 @@ func (c *Choice) list() []*ledger.Upstream {
 // may take it. Preferred, if not -1, takes the request if it is not full, and was
 // not tried while another is free. P must be new.
 func (r *Router) Place(c *Choice, q *Request, o *Objective, preferred int, p *Placement) int {
+	r.ask(c, q)
 	i := r.Ledger.Choose(&p.ticket, &q.Demand, c.list(), func(cands []choose.Candidate) int {
 		return r.decide(c, q, o, preferred, p, cands)
 	})
@@ -222,6 +248,7 @@ func (s *Seen) Tied(o *Objective, i int) bool {
 
 // Look shows what Place would choose by, and charges nothing.
 func (r *Router) Look(c *Choice, q *Request, o *Objective) (seen Seen) {
+	r.ask(c, q)
 	r.Ledger.Look(&q.Demand, c.list(), func(cands []choose.Candidate) {
 		r.weigh(c, q, o, cands)
 		seen.Candidates = slices.Clone(cands)
@@ -276,7 +303,33 @@ func (r *Router) match(c *Choice, q *Request, prompt int, pinned bool) []int32 {
 	} else {
 		r.Index.Match(q.Namespace, q.Chains[prompt], c.held)
 	}
+	c.said.raise(prompt, c.held)
+	c.blend()
 	return c.held
+}
+
+// blend gives the ranks of an engine that places requests as it likes what they
+// hold on average.
+func (c *Choice) blend() {
+	for i := range c.Candidates {
+		cand := &c.Candidates[i]
+		if !cand.Blended || i > 0 && c.Candidates[i-1].sharesRanks(cand) {
+			continue
+		}
+		sum := 0
+		for _, rank := range cand.Ranks {
+			sum += int(c.held[rank.Slot])
+		}
+		for _, rank := range cand.Ranks {
+			c.held[rank.Slot] = int32(sum / len(cand.Ranks))
+		}
+	}
+}
+
+// sharesRanks reports whether two candidates, of which one comes right after the
+// other, are ranks of one engine.
+func (c *Candidate) sharesRanks(other *Candidate) bool {
+	return len(c.Ranks) > 0 && len(other.Ranks) > 0 && c.Ranks[0] == other.Ranks[0]
 }
 
 // bySlot gives a slice that covers so many slots, with some to spare for those

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package route
+
+import (
+	"testing"
+
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/ledger"
+)
+
+// told are reports of which each upstream holds so many blocks of whatever is
+// asked for, by block size and slot.
+type told map[int]map[int]int32
+
+func (t told) Match(blockSize int, chain []uint64, dst []int32) {
+	for slot, blocks := range t[blockSize] {
+		if slot < len(dst) {
+			dst[slot] = max(dst[slot], min(blocks, int32(len(chain))))
+		}
+	}
+}
+
+// saying has a request believe reports, in blocks of these sizes.
+func saying(q *Request, reports Reports, sizes ...int) *Request {
+	q.Reports = reports
+	for _, size := range sizes {
+		r := ReportedChains{BlockSize: size}
+		for j := range q.Chains {
+			r.Chains = append(r.Chains, make([]uint64, q.Counted[j]/size))
+		}
+		q.Reported = append(q.Reported, r)
+	}
+	return q
+}
+
+func TestTheBetterOfWhatIsReportedAndWhatIsPredictedCounts(t *testing.T) {
+	for name, o := range both {
+		b := newBed(3, 10_000)
+		b.serve(t, 0, asking(prompt(1, 200)), 0)
+		reports := told{16: {1: 150, 2: 300}}
+		seen := b.Look(b.choice(), saying(asking(prompt(1, 320)), reports, 16), o)
+		for i, want := range []int64{200, 150, 300} {
+			if got := 320*16 + 1 - seen.Candidates[i].Uncached; got != want*16 {
+				t.Errorf("%s: upstream %d is credited with %d tokens, want %d", name, i, got, want*16)
+			}
+		}
+		if seen.Winner != 2 {
+			t.Errorf("%s: %d won", name, seen.Winner)
+		}
+		p, i := b.place(t, o, saying(asking(prompt(1, 320)), reports, 16))
+		if i != 2 || p.CachedTokens != 300*16 {
+			t.Errorf("%s: upstream %d was charged with %d tokens cached", name, i, p.CachedTokens)
+		}
+		p.Release(ledger.Completed, true)
+		b.expectNothing(t)
+	}
+}
+
+func TestReportsInBlocksOfAnotherSizeCountInTokens(t *testing.T) {
+	b := newBed(3, 10_000)
+	reports := told{64: {0: 10}, 48: {1: 10}, 16: {2: 10}}
+	seen := b.Look(b.choice(), saying(asking(prompt(1, 320)), reports, 64, 48, 16), tokenLoad)
+	for i, want := range []int64{640, 480, 160} {
+		if got := 320*16 + 1 - seen.Candidates[i].Uncached; got != want {
+			t.Errorf("upstream %d is credited with %d tokens, want %d", i, got, want)
+		}
+	}
+}
+
+func TestReportsOfABatchAreToldApartByPrompt(t *testing.T) {
+	b := newBed(2, 10_000)
+	q := saying(asking(prompt(1, 10), prompt(2, 300), prompt(3, 40)), told{16: {1: 30}}, 16)
+	p, i := b.place(t, tokenLoad, q)
+	if want := (10 + 30 + 30) * 16; i != 1 || p.CachedTokens != want {
+		t.Errorf("upstream %d was charged with %d tokens cached, want %d", i, p.CachedTokens, want)
+	}
+	p.Release(ledger.Completed, true)
+	b.expectNothing(t)
+}
+
+func TestARequestThatReusesNothingAsksForNoReports(t *testing.T) {
+	b := newBed(2, 10_000)
+	q := saying(asking(prompt(1, 300)), told{16: {1: 300}}, 16)
+	q.Reuses = false
+	for i, c := range b.Look(b.choice(), q, tokenLoad).Candidates {
+		if c.Uncached != 300*16+1 {
+			t.Errorf("upstream %d is credited", i)
+		}
+	}
+	// The memory of a choice is used again.
+	c := b.choice()
+	b.Look(c, saying(asking(prompt(1, 300)), told{16: {1: 300}}, 16), tokenLoad)
+	for i, cand := range b.Look(c, asking(prompt(1, 300)), tokenLoad).Candidates {
+		if cand.Uncached != 300*16+1 {
+			t.Errorf("upstream %d is credited with what another request was told", i)
+		}
+	}
+}
+
+func TestRanksOfAnEngineThatPlacesAsItLikesAreCreditedWithTheirMean(t *testing.T) {
+	for name, o := range both {
+		b := newBed(5, 10_000)
+		c := b.choice()
+		for i := 1; i < 4; i++ {
+			c.Candidates[i].Ranks, c.Candidates[i].Blended = b.ups[1:4], true
+		}
+		q := saying(asking(prompt(1, 320)), told{16: {0: 100, 1: 300, 4: 7}}, 16)
+		seen := b.Look(c, q, o)
+		for i, want := range []int64{100, 100, 100, 100, 7} {
+			if got := 320*16 + 1 - seen.Candidates[i].Uncached; got != want*16 {
+				t.Errorf("%s: candidate %d is credited with %d tokens, want %d", name, i, got, want*16)
+			}
+		}
+	}
+}
+
+func TestRanksShareTheMostRequestsOfTheirEngine(t *testing.T) {
+	b := newBed(3, 10_000)
+	c := b.choice()
+	for i := 1; i < 3; i++ {
+		c.Candidates[i].Ranks, c.Candidates[i].MaxRequests = b.ups[1:3], 1
+	}
+	first, second := new(Placement), new(Placement)
+	if i := b.Place(c, asking(prompt(1, 10)), tokenLoad, 1, first); i != 1 {
+		t.Fatalf("%d took the request", i)
+	}
+	if i := b.Place(c, asking(prompt(2, 10)), tokenLoad, 2, second); i != 0 {
+		t.Errorf("%d took a request that its engine has no room for", i)
+	}
+	first.Release(ledger.Completed, true)
+	second.Release(ledger.Completed, true)
+	b.expectNothing(t)
+}
