@@ -55,7 +55,7 @@ func askedAbout(r *http.Request, what string, answer func(*poolView, *routing, *
 	defer done()
 	rd := tokenize.AcquireReader()
 	defer rd.Release()
-	rt := &routing{policy: p, keys: p.keysNow()}
+	rt := &routing{policy: p, keys: p.keysNow(), pinnedRank: -1}
 	if p.IsolateBy != "" {
 		rt.isolate(query.Get("tenant"))
 	}

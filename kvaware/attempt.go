@@ -71,8 +71,8 @@ func (rt *routing) failed(ctx context.Context, err error) {
 	a.finish(ledger.Failed)
 	rt.avoid(a.upstream)
 	if refused(err) {
-		// Nothing listens there: the engine is gone, and its cache with it.
-		rt.policy.pool.index.Forget(a.upstream.slot)
+		// Nothing listens there: the engine is gone, and its caches with it.
+		a.upstream.engine.each(func(rank *upstream) { rt.policy.pool.index.Forget(rank.slot) })
 	}
 }
 

@@ -41,6 +41,11 @@
 // Upstreams where an attempt at this very request failed or was answered with
 // 4xx or 5xx are left out while another is available.
 //
+// Each data-parallel rank of an engine has a cache and a queue of its own, and is
+// an upstream like any other to all of this; the engine is told which one was
+// chosen (ranks.go). Where blocks keep turning up at other ranks than requests were
+// sent to, the engine heeds no rank, and each is credited with their mean.
+//
 // # How prompts become tokens
 //
 // By the pool's tokenizer (tokenizer.go). The encodings of `auto` are loaded

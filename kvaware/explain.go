@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/choose"
-	"github.com/kvaware/caddy-kvaware/kvaware/internal/route"
 	"github.com/kvaware/caddy-kvaware/tokenize"
 )
 
@@ -124,7 +123,7 @@ func (e *explanation) weigh(rt *routing, upstreams []viewedUpstream) {
 	for _, u := range upstreams {
 		if !u.removed.Load() {
 			c.known = append(c.known, u.upstream)
-			c.choice.Candidates = append(c.choice.Candidates, route.Candidate{Upstream: u.routed, MaxSequences: rt.policy.MaxSequences})
+			c.choice.Candidates = append(c.choice.Candidates, u.candidate(rt.policy, u.engine.ranks.Load()))
 		}
 	}
 	objective := &rt.policy.objective

@@ -48,13 +48,16 @@ type routing struct {
 	observed bool   // the response is worth counting
 	response uint64 // keyed hash of the earlier response that the request names, 0 if none
 
+	pinnedRank int  // the data-parallel rank that the client asks for, -1 for none
+	sentRank   bool // an attempt told its engine a rank
+
 	salted   bool   // upstreams are sent the body with the tenant's salt
 	unsalted string // why not, where inject_salt would have it
 
 	recorded *recorded // what recordings keep of it, nil if nobody records
 
 	replay  *replay
-	tried   []*upstream // where attempts failed or were answered with 4xx or 5xx
+	tried   []*upstream // engines where attempts failed or were answered with 4xx or 5xx
 	current atomic.Pointer[attempt]
 	stop    func() bool // stops end from being called; nil when not armed
 }
@@ -71,7 +74,7 @@ func (p *Policy) routed(ctx context.Context) *routing {
 
 // newRouting reads the request and attaches what was learnt to it.
 func (p *Policy) newRouting(r *http.Request, repl *caddy.Replacer) (rt *routing) {
-	rt = &routing{policy: p, keys: p.keysNow(), request: route.Request{Demand: ledger.Demand{Choices: 1, Expected: -1}, Ratio: 1, BlockSize: p.BlockSize}}
+	rt = &routing{policy: p, keys: p.keysNow(), request: route.Request{Demand: ledger.Demand{Choices: 1, Expected: -1}, Ratio: 1, BlockSize: p.BlockSize}, pinnedRank: pinnedRank(r)}
 	defer func() {
 		if val := recover(); val != nil {
 			// The request goes on as one without tokens.
@@ -310,17 +313,17 @@ func (rt *routing) begun() {
 	rt.disarm()
 }
 
-// avoid keeps further attempts away from u while another upstream is available.
+// avoid keeps further attempts away from u's engine while another is available.
 func (rt *routing) avoid(u *upstream) {
 	if !rt.hasTried(u) {
-		rt.tried = append(rt.tried, u)
+		rt.tried = append(rt.tried, u.engine)
 	}
 }
 
-// hasTried reports whether an attempt at this request failed at u.
+// hasTried reports whether an attempt at this request failed at u's engine.
 func (rt *routing) hasTried(u *upstream) bool {
 	for _, t := range rt.tried {
-		if t == u {
+		if t == u.engine {
 			return true
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"time"
 
@@ -65,7 +64,8 @@ var candidatesPool = sync.Pool{New: func() any { return new(candidates) }}
 
 // gather lists the upstreams that may take the request: those that Caddy calls
 // available and whose address can be told.
-func (c *candidates) gather(p *Policy, from reverseproxy.UpstreamPool, repl *caddy.Replacer) {
+func (c *candidates) gather(rt *routing, from reverseproxy.UpstreamPool, repl *caddy.Replacer) {
+	p := rt.policy
 	c.upstreams, c.known, c.unknown = c.upstreams[:0], c.known[:0], c.unknown[:0]
 	c.choice.Candidates = c.choice.Candidates[:0]
 	resolved := p.resolve(from, repl)
@@ -85,18 +85,45 @@ func (c *candidates) gather(p *Policy, from reverseproxy.UpstreamPool, repl *cad
 			continue
 		}
 		known.lastSeen.Store(now)
-		c.add(u, known, p)
+		c.add(u, known, rt)
 	}
 }
 
-func (c *candidates) add(u *reverseproxy.Upstream, known *upstream, p *Policy) {
+// add makes candidates of an upstream's ranks: of all, or of the one that the
+// client pinned.
+func (c *candidates) add(u *reverseproxy.Upstream, known *upstream, rt *routing) {
+	ranks := known.ranks.Load()
+	if ranks == nil {
+		c.addRank(u, known, rt.policy, nil)
+		return
+	}
+	if pinned := rt.pinnedRank; 0 <= pinned && pinned < len(ranks.upstreams) {
+		c.addRank(u, ranks.upstreams[pinned], rt.policy, ranks)
+		return
+	}
+	for _, rank := range ranks.upstreams {
+		c.addRank(u, rank, rt.policy, ranks)
+	}
+}
+
+func (c *candidates) addRank(u *reverseproxy.Upstream, known *upstream, p *Policy, ranks *rankSet) {
 	c.upstreams = append(c.upstreams, u)
 	c.known = append(c.known, known)
+	candidate := known.candidate(p, ranks)
 	// Caddy counts a request on its upstream only after Select returned, so the
 	// router looks to max_requests.
-	c.choice.Candidates = append(c.choice.Candidates, route.Candidate{
-		Upstream: known.routed, MaxRequests: u.MaxRequests, MaxSequences: p.MaxSequences,
-	})
+	candidate.MaxRequests = u.MaxRequests
+	c.choice.Candidates = append(c.choice.Candidates, candidate)
+}
+
+// candidate is what the router is told of an upstream; ranks are those of its
+// engine, nil if there is but one.
+func (u *upstream) candidate(p *Policy, ranks *rankSet) route.Candidate {
+	candidate := route.Candidate{Upstream: u.routed, MaxSequences: p.MaxSequences}
+	if ranks != nil {
+		candidate.Ranks, candidate.Blended = ranks.routed, u.engine.heeds.ignored()
+	}
+	return candidate
 }
 
 // release lets go of everything that belongs to the request.
@@ -152,7 +179,7 @@ func (rt *routing) choose(from reverseproxy.UpstreamPool, r *http.Request, w htt
 	start := time.Now()
 	c := candidatesPool.Get().(*candidates)
 	defer c.release()
-	c.gather(p, from, repl)
+	c.gather(rt, from, repl)
 	if len(c.upstreams) == 0 {
 		return fewestRequests(c.unknown)
 	}
@@ -165,12 +192,11 @@ func (rt *routing) choose(from reverseproxy.UpstreamPool, r *http.Request, w htt
 			return nil
 		}
 		why = "fallback"
-		if preferred = slices.Index(c.upstreams, u); preferred < 0 {
-			c.keepOnly(u, p, repl)
-			if len(c.upstreams) == 0 {
+		if preferred = c.leastRank(u); preferred < 0 {
+			c.keepOnly(u, rt, repl)
+			if preferred = c.leastRank(u); preferred < 0 {
 				return u
 			}
-			preferred = 0
 		}
 	}
 
@@ -215,11 +241,23 @@ func (rt *routing) choose(from reverseproxy.UpstreamPool, r *http.Request, w htt
 }
 
 // keepOnly reduces the candidates to one upstream.
-func (c *candidates) keepOnly(u *reverseproxy.Upstream, p *Policy, repl *caddy.Replacer) {
+func (c *candidates) keepOnly(u *reverseproxy.Upstream, rt *routing, repl *caddy.Replacer) {
 	c.upstreams, c.known, c.choice.Candidates = c.upstreams[:0], c.known[:0], c.choice.Candidates[:0]
-	if known := p.pool.lookup(u.Dial, repl); known != nil {
-		c.add(u, known, p)
+	if known := rt.policy.pool.lookup(u.Dial, repl); known != nil {
+		c.add(u, known, rt)
 	}
+}
+
+// leastRank gives the candidate that is a rank of u and runs the fewest sequences,
+// or -1 if none is.
+func (c *candidates) leastRank(u *reverseproxy.Upstream) int {
+	least := -1
+	for i := range c.upstreams {
+		if c.upstreams[i] == u && (least < 0 || c.known[i].load.Running() < c.known[least].load.Running()) {
+			least = i
+		}
+	}
+	return least
 }
 
 // fewestRequests is the choice when our own failed: the available upstream with

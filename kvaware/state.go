@@ -5,7 +5,6 @@ package kvaware
 import (
 	"cmp"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,10 +23,6 @@ import (
 // hold it further (see pool.release).
 var pools = caddy.NewUsagePool()
 
-// upstreamExpiry is how long an upstream that no configuration lists is
-// remembered after a request last saw it.
-const upstreamExpiry = time.Hour
-
 // poolParams are the parameters that belong to a pool and not to a handler.
 type poolParams struct {
 	tokenizer   string // what Tokenizer.provision calls it
@@ -38,6 +33,7 @@ type poolParams struct {
 	tokenCache  int64
 	aliases     string // what aliasesOf calls them
 	secret      keysID // of the option secret, zero without it
+	ranks       int    // data-parallel ranks of each engine; 0 means 1
 }
 
 // difference names the first parameter in which p and q differ, with both
@@ -55,6 +51,7 @@ func (p poolParams) difference(q poolParams) (option, ours, theirs string) {
 		{"token_cache", p.tokenCache, q.tokenCache},
 		{"model_alias", p.aliases, q.aliases},
 		{"secret", p.secret, q.secret},
+		{"ranks", p.ranks, q.ranks},
 	} {
 		if d.a != d.b {
 			return d.option, cmp.Or(fmt.Sprint(d.a), "none"), cmp.Or(fmt.Sprint(d.b), "none")
@@ -93,28 +90,13 @@ type pool struct {
 	params    poolParams
 	applied   *poolConfig          // what was applied last; nil before the first
 	explainer *Policy              // whose weights and bounds the admin API explains with
-	byAddress map[string]*upstream // network address → upstream
+	byAddress map[string]*upstream // network address, with the rank → upstream
 	byDial    map[string]*upstream // dial string without placeholders → upstream
 
 	// live counts requests that hold a charge. A policy that is cleaned up while
 	// there are some leaves its reference to the last of them.
 	live      atomic.Int64
 	lingering atomic.Int64
-}
-
-// upstream is what the pool keeps of one network address.
-type upstream struct {
-	address string
-	routed  *route.Upstream
-	load    *ledger.Upstream // of routed
-	slot    prefix.Holder    // of routed
-	// lastSeen is when a request last could have gone there, in Unix
-	// nanoseconds.
-	lastSeen atomic.Int64
-	listed   bool        // guarded by pool.mu: a configuration names it
-	removed  atomic.Bool // no longer in the pool's maps
-	roles    atomic.Bool // sends the role-only chunk on its engine's first output
-	labels   *upstreamMetrics
 }
 
 // acquirePool takes a reference to the pool of that name, making it if it is
@@ -255,7 +237,7 @@ func (pl *pool) apply(conf *poolConfig, listed map[*upstream]bool) (resized []pr
 	// Chains of another block size, tokenizer or seed match nothing that is held.
 	stale := params.blockSize != pl.params.blockSize || params.tokenizer != pl.params.tokenizer || rekeyed
 	for _, u := range pl.byAddress {
-		u.listed = listed[u]
+		u.listed = listed[u.engine]
 		if stale {
 			pl.index.Forget(u.slot)
 		}
@@ -267,112 +249,11 @@ func (pl *pool) apply(conf *poolConfig, listed map[*upstream]bool) (resized []pr
 		pl.tokens.Store(tokenize.NewCache(params.tokenCache))
 	}
 	pl.params = params
+	pl.rank()
 	pl.keys.Store(conf.keys)
 	pl.explainer = conf.explainer
 	pl.applied = conf
 	return resized
-}
-
-// maxFromPlaceholders is how many upstreams there may be for one more to be made
-// of a dial string with placeholders, which may take a client's word for the
-// address. Others are as many as configurations and name servers say.
-const maxFromPlaceholders = 4096
-
-// lookup gives the upstream behind a dial string. It is nil when the string is
-// no valid address once its placeholders are replaced (dialling will then fail
-// as well, and say why), or when there are too many.
-func (pl *pool) lookup(dial string, repl *caddy.Replacer) *upstream {
-	pl.mu.RLock()
-	u := pl.byDial[dial]
-	pl.mu.RUnlock()
-	if u != nil {
-		return u
-	}
-	fixed := !strings.Contains(dial, "{")
-	resolved := dial
-	if !fixed && repl != nil {
-		resolved = repl.ReplaceKnown(dial, "")
-	}
-	if strings.Contains(resolved, "{") {
-		return nil
-	}
-	addr, err := caddy.ParseNetworkAddress(resolved)
-	if err != nil || addr.PortRangeSize() != 1 {
-		return nil
-	}
-	address := addr.JoinHostPort(0)
-	if addr.Network != "" && addr.Network != "tcp" {
-		address = addr.Network + "/" + address
-	}
-	pl.mu.Lock()
-	defer pl.mu.Unlock()
-	u = pl.byAddress[address]
-	if u == nil {
-		if len(pl.byAddress) >= maxFromPlaceholders && !fixed {
-			return nil
-		}
-		routed := pl.router.Add(pl.params.capacityBlocks())
-		u = &upstream{
-			address: address,
-			routed:  routed,
-			load:    routed.Load,
-			slot:    routed.Slot,
-			labels:  pl.metrics.upstream(pl.name, address),
-		}
-		u.lastSeen.Store(pl.now().UnixNano())
-		pl.byAddress[address] = u
-	}
-	if fixed {
-		pl.byDial[dial] = u
-	}
-	return u
-}
-
-// expire lets go of upstreams that no configuration lists, that nobody has seen
-// for upstreamExpiry, and where nothing runs.
-func (pl *pool) expire() {
-	limit := pl.now().Add(-upstreamExpiry).UnixNano()
-	pl.mu.Lock()
-	defer pl.mu.Unlock()
-	for address, u := range pl.byAddress {
-		if u.listed || u.lastSeen.Load() > limit || u.load.Live() > 0 {
-			continue
-		}
-		u.removed.Store(true)
-		pl.index.Remove(u.slot)
-		delete(pl.byAddress, address)
-		for dial, other := range pl.byDial {
-			if other == u {
-				delete(pl.byDial, dial)
-			}
-		}
-		u.labels.forget()
-	}
-}
-
-// fixed reports whether a dial string means the same upstream in every request.
-func (pl *pool) fixed(dial string) bool {
-	pl.mu.RLock()
-	defer pl.mu.RUnlock()
-	return pl.byDial[dial] != nil
-}
-
-// all gives the upstreams in no particular order.
-func (pl *pool) all() []*upstream {
-	pl.mu.RLock()
-	defer pl.mu.RUnlock()
-	us := make([]*upstream, 0, len(pl.byAddress))
-	for _, u := range pl.byAddress {
-		us = append(us, u)
-	}
-	return us
-}
-
-// state reads what an upstream carries and holds. It is not ok when the upstream
-// has left the pool: its slot of the index may then be another's.
-func (pl *pool) state(u *upstream) (load ledger.Snapshot, held prefix.Stats, ok bool) {
-	load, held = pl.ledger.Snapshot(u.load), pl.index.Stats(u.slot)
-	return load, held, !u.removed.Load()
 }
 
 // monotonic turns a clock into the time since it was first asked.

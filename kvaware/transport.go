@@ -68,6 +68,7 @@ func (t *observingTransport) RoundTrip(req *http.Request) (*http.Response, error
 	if rt == nil {
 		return t.inner.RoundTrip(req)
 	}
+	rt.sendRank(req)
 	res, err := t.inner.RoundTrip(req)
 	if err != nil {
 		rt.failed(req.Context(), err)
