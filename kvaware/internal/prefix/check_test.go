@@ -86,6 +86,9 @@ func (x *Index) checkNode(id uint32) error {
 		if s.pins == 0 && s.sure != s.n {
 			return fmt.Errorf("span %d is idle with %d blocks sure of %d", sid, s.sure, s.n)
 		}
+		if s.unseen > s.pins {
+			return fmt.Errorf("span %d has %d requests before their first token of %d", sid, s.unseen, s.pins)
+		}
 		if (s.up == 0) != (n.parent == 0) {
 			return fmt.Errorf("span %d: parent missing", sid)
 		}
@@ -93,6 +96,9 @@ func (x *Index) checkNode(id uint32) error {
 			up := x.spans.at(s.up)
 			if up.node != n.parent || up.cache != s.cache {
 				return fmt.Errorf("span %d: wrong parent", sid)
+			}
+			if up.unseen < s.unseen || up.seen < s.seen {
+				return fmt.Errorf("span %d is fresher than its parent", sid)
 			}
 			if int(up.n) != x.nodes.at(n.parent).blocks() || up.pins < s.pins {
 				return fmt.Errorf("span %d: parent holds %d blocks, pinned %d times", sid, up.n, up.pins)

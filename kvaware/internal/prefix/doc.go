@@ -29,6 +29,11 @@
 //     running requests fill it alone, a new path enters only as far as it fits,
 //     as the engine would let it wait.
 //
+// Where an engine reports by events what it holds (SetReported), a prediction is
+// needed only until its events are in: its blocks are fresh while a request that
+// pins them is before its first token, and for a few seconds beyond. Rules and room
+// are the same for what is stale; only a lookup may leave it out (Found.Fresh).
+//
 // For every upstream, a block is held only together with all blocks before it.
 //
 // # Structure

@@ -34,11 +34,16 @@ type Index struct {
 	now     func() time.Duration // constant
 	tick    uint32               // when a path last came or went
 	history reuse.History        // what became of idle blocks
+
+	reporting int    // upstreams that report what they hold
+	ttl       uint32 // ticks that their predicted blocks stay fresh
 }
 
 // New returns an empty index that tells how long blocks are idle. Now is
 // monotonic, the time since some origin; it is called under the index's lock.
-func New(now func() time.Duration) *Index { return &Index{reapSteps: 32, now: now} }
+func New(now func() time.Duration) *Index {
+	return &Index{reapSteps: 32, now: now, ttl: ticksOf(DefaultPredictedTTL)}
+}
 
 func (x *Index) ticks() uint32 { return uint32(x.now() / reuse.Tick) }
 
@@ -119,7 +124,8 @@ func (x *Index) Forget(h Holder) {
 		return
 	}
 	x.close(c)
-	x.open(h, c.wanted).evicted = c.evicted
+	next := x.open(h, c.wanted)
+	next.evicted, next.reports = c.evicted, c.reports
 	x.reap(0)
 }
 
@@ -132,6 +138,7 @@ func (x *Index) Remove(h Holder) {
 		return
 	}
 	x.close(c)
+	x.setReports(c, false)
 	x.slots[h] = nil
 	x.freeSlots = append(x.freeSlots, h)
 	x.reap(0)

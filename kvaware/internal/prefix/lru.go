@@ -67,6 +67,8 @@ type cache struct {
 	// it only while more is in use, and then falls with the use.
 	limit, wanted int
 
+	reports bool // what it holds is known from its own events, see SetReported
+
 	pinned     int // prompt blocks of running requests
 	idle       int // other prompt blocks
 	generating int // output blocks of running requests; they have no span
@@ -95,6 +97,7 @@ func (c *cache) listOf(s *span) *list {
 func (x *Index) pin(c *cache, id uint32) {
 	s := x.spans.at(id)
 	s.pins++
+	s.unseen++
 	if s.pins > 1 {
 		return
 	}

@@ -5,18 +5,27 @@ package prefix
 // Match sets dst[h] to the number of leading blocks of the chain that upstream
 // h holds, and to 0 for all others. Upstreams beyond dst's end are left out; a
 // dst of Slots() elements covers all. It does not allocate.
-func (x *Index) Match(ns uint64, chain []uint64, dst []int32) { x.match(ns, chain, dst, nil) }
-
-// MatchPinned does what Match does, and sets pinned[h] to how many of these
-// blocks running requests hold there; the others are idle. Pinned is at least as
-// long as dst.
-func (x *Index) MatchPinned(ns uint64, chain []uint64, dst, pinned []int32) {
-	x.match(ns, chain, dst, pinned)
+func (x *Index) Match(ns uint64, chain []uint64, dst []int32) {
+	x.Find(ns, chain, &Found{Held: dst})
 }
 
-func (x *Index) match(ns uint64, chain []uint64, dst, pinned []int32) {
-	clear(dst)
-	clear(pinned)
+// Found is what Find finds, by Holder. The caller gives the slices, whose lengths
+// are as with Match.
+type Found struct {
+	// Fresh asks to leave out what of upstreams that report their caches
+	// (SetReported) is no longer fresh.
+	Fresh bool
+	// Held is how many leading blocks of the chain the upstream holds.
+	Held []int32
+	// Pinned is how many of the leading blocks running requests hold there, fresh or
+	// not; the others are idle. At least as long as Held, or nil if not wanted.
+	Pinned []int32
+}
+
+// Find looks a chain up. It does not allocate.
+func (x *Index) Find(ns uint64, chain []uint64, f *Found) {
+	clear(f.Held)
+	clear(f.Pinned)
 	seed := seedOf(ns)
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -40,6 +49,9 @@ func (x *Index) match(ns uint64, chain []uint64, dst, pinned []int32) {
 
 	// Up: a node's holders are its child's and those that stop here, so a node
 	// with no more holders than its child has no news.
+	dst := f.Held
+	fresh, stale := x.freshness(f.Fresh), false
+	closer := f.Pinned != nil || fresh.matters
 	known := uint32(0)
 	for at != 0 {
 		n := x.nodes.at(at)
@@ -53,8 +65,8 @@ func (x *Index) match(ns uint64, chain []uint64, dst, pinned []int32) {
 				continue // dead ones never count as news, which costs time at worst
 			}
 			dst[slot] = int32(before + min(int(s.n), common))
-			if pinned != nil {
-				pinned[slot] = x.pinnedUpTo(s, dst[slot])
+			if closer {
+				stale = x.lookCloser(f, slot, s, fresh) || stale
 			}
 			news--
 		}
@@ -63,12 +75,37 @@ func (x *Index) match(ns uint64, chain []uint64, dst, pinned []int32) {
 			before -= common
 		}
 	}
+	if stale {
+		for i, blocks := range dst {
+			dst[i] = max(0, blocks)
+		}
+	}
 }
+
+// lookCloser fills in what else is wanted of an upstream whose last span on the
+// chain's way is s, and reports whether nothing of it is fresh.
+func (x *Index) lookCloser(f *Found, slot int32, s *span, fresh freshness) (stale bool) {
+	blocks := f.Held[slot]
+	if f.Pinned != nil {
+		f.Pinned[slot] = x.pinnedUpTo(s, blocks)
+	}
+	if fresh.matters && x.caches[s.cache].reports {
+		if blocks = x.freshUpTo(s, blocks, fresh); blocks == 0 {
+			blocks, stale = seenStale, true
+		}
+		f.Held[slot] = blocks
+	}
+	return stale
+}
+
+// seenStale marks an upstream of which nothing is fresh while its nodes are gone
+// through.
+const seenStale = -1
 
 // pinnedUpTo returns how many of a path's leading blocks are pinned, s being its
 // last span. Who pins a span pins what comes before it.
 func (x *Index) pinnedUpTo(s *span, blocks int32) int32 {
-	for range pinnedSteps {
+	for range pathSteps {
 		if s.pins > 0 {
 			return min(blocks, int32(x.nodes.at(s.node).before+s.n))
 		}
@@ -80,7 +117,7 @@ func (x *Index) pinnedUpTo(s *span, blocks int32) int32 {
 	return 0
 }
 
-// pinnedSteps bounds how far back in a path it is looked for what is pinned: an
-// idle conversation has a span for each turn. What is pinned before that counts
-// as idle.
-const pinnedSteps = 32
+// pathSteps bounds how far back in a path it is looked for what is pinned, or
+// fresh: an idle conversation has a span for each turn. What is pinned before
+// that counts as idle, what is fresh as stale.
+const pathSteps = 32

@@ -10,6 +10,7 @@ type model struct {
 	holders []*modelCache // by Holder, nil where none
 	clock   int           // order of releases
 	tick    uint32        // the time
+	ttl     uint32        // ticks that predicted blocks stay fresh
 }
 
 type modelKey struct{ ns, hash uint64 }
@@ -20,6 +21,9 @@ type modelBlock struct {
 	age  int // when it was released last; the least is the oldest
 	at   int // blocks before it
 	idle uint32
+
+	unseen int    // running requests before their first token
+	seen   uint32 // when one of them last had it, or was served
 }
 
 type modelOutput struct {
@@ -33,12 +37,14 @@ type modelCache struct {
 	outputs       []*modelOutput
 	generating    int
 	evicted       int
+	reports       bool
 }
 
 type modelPath struct {
 	cache *modelCache
 	keys  []modelKey
 	out   int
+	seen  bool
 }
 
 func newModelCache(capacity int) *modelCache {
@@ -111,7 +117,7 @@ func (c *modelCache) settle() {
 
 func (m *model) forget(h Holder) {
 	c := newModelCache(m.holders[h].wanted)
-	c.evicted = m.holders[h].evicted
+	c.evicted, c.reports = m.holders[h].evicted, m.holders[h].reports
 	m.holders[h] = c
 }
 
@@ -126,6 +132,23 @@ func (m *model) match(ns uint64, chain []uint64) []int32 {
 				break
 			}
 			dst[h]++
+		}
+	}
+	return dst
+}
+
+// matchFresh is match without what is stale of upstreams that report.
+func (m *model) matchFresh(ns uint64, chain []uint64) []int32 {
+	dst := m.match(ns, chain)
+	for h, c := range m.holders {
+		if c == nil || !c.reports {
+			continue
+		}
+		for i, hash := range chain[:dst[h]] {
+			if b := c.blocks[modelKey{ns, hash}]; b.unseen == 0 && m.tick-b.seen > m.ttl {
+				dst[h] = int32(i)
+				break
+			}
 		}
 	}
 	return dst
@@ -148,6 +171,7 @@ func (m *model) pin(h Holder, ns uint64, chain []uint64) *modelPath {
 			c.blocks[k] = b
 		}
 		b.pins++
+		b.unseen++
 		p.keys = append(p.keys, k)
 	}
 	c.settle()
@@ -230,6 +254,22 @@ func (m *model) confirm(p *modelPath) {
 		for _, k := range p.keys {
 			p.cache.blocks[k].sure = true
 		}
+		m.see(p, true)
+	}
+}
+
+// see ends a request's time before its first token.
+func (m *model) see(p *modelPath, served bool) {
+	if p.seen {
+		return
+	}
+	p.seen = true
+	for _, k := range p.keys {
+		b := p.cache.blocks[k]
+		b.unseen--
+		if served {
+			b.seen = m.tick
+		}
 	}
 }
 
@@ -237,6 +277,7 @@ func (m *model) finish(p *modelPath, served bool) {
 	if !m.alive(p) {
 		return
 	}
+	m.see(p, served)
 	c := p.cache
 	p.cache = nil
 	c.generating -= p.out

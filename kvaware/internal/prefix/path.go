@@ -11,6 +11,8 @@ type Path struct {
 	cache *cache
 	leaf  uint32 // the last span, 0 if no block entered
 	out   uint32 // blocks of output
+
+	unseen bool // its first token was not seen yet
 }
 
 // Pin enters a prompt's path into an upstream's cache and keeps it there until
@@ -53,7 +55,7 @@ func (x *Index) Pin(h Holder, ns uint64, chain []uint64) Path {
 	}
 	x.settle(c)
 	x.reap(nodes)
-	return Path{cache: c, leaf: leaf}
+	return Path{cache: c, leaf: leaf, unseen: true}
 }
 
 // pinnedPart returns how many leading blocks of the chain are pinned there.
@@ -105,9 +107,15 @@ func (x *Index) Confirm(p *Path) {
 	if p.cache == nil || p.cache.slot == dead {
 		return
 	}
+	first := p.unseen
+	p.unseen = false
+	now := x.ticks()
 	for id := p.leaf; id != 0; {
 		s := x.spans.at(id)
-		if s.sure == s.n {
+		if first {
+			s.unseen--
+			s.seen = now
+		} else if s.sure == s.n {
 			break // and so is all before it
 		}
 		s.sure = s.n
@@ -142,8 +150,14 @@ func (x *Index) finish(p *Path, served bool) {
 	for id := p.leaf; id != 0; nodes++ {
 		s := x.spans.at(id)
 		up := s.up
+		if p.unseen {
+			s.unseen--
+		}
 		if served {
 			s.sure = s.n
+			if p.unseen {
+				s.seen = x.tick
+			}
 		}
 		x.unpin(c, id)
 		id = up

@@ -110,7 +110,7 @@ func BenchmarkMatchPinnedLongConversation(b *testing.B) {
 	dst, pinned := make([]int32, x.Slots()), make([]int32, x.Slots())
 	b.ReportAllocs()
 	for b.Loop() {
-		x.MatchPinned(0, long, dst, pinned)
+		x.Find(0, long, &Found{Held: dst, Pinned: pinned})
 	}
 }
 

@@ -53,7 +53,7 @@ type duo struct {
 // rehearse runs a script against the index and the model, and compares them
 // after every step.
 func rehearse(s script) error {
-	m := &model{}
+	m := &model{ttl: uint32(DefaultPredictedTTL / reuse.Tick)}
 	x := New(func() time.Duration { return time.Duration(m.tick) * reuse.Tick })
 	x.reapSteps = s.next(4) // few, so that dead spans are met
 	var running, ended []*duo
@@ -108,6 +108,15 @@ func rehearse(s script) error {
 				m.holders[h].wanted = n
 				m.holders[h].settle()
 			}
+		case op == 4:
+			if h, ok := live(); ok {
+				on := s.next(3) > 0
+				x.SetReported(h, on)
+				m.holders[h].reports = on
+			}
+		case op == 5:
+			m.ttl = uint32(s.next(60))
+			x.SetPredictedTTL(time.Duration(m.ttl)*reuse.Tick - time.Duration(min(1, m.ttl)))
 		case op < 45 && len(running) < 8: // more would leave nothing idle
 			h, ok := live()
 			ns, prompt := uint64(s.next(8)/7), chain()
@@ -203,7 +212,10 @@ func compare(x *Index, m *model, prompts [][]uint64) error {
 			if want := m.match(ns, chain); !slices.Equal(dst, want) {
 				return fmt.Errorf("match of %d blocks: %v, want %v", len(chain), dst, want)
 			}
-			x.MatchPinned(ns, chain, dst, pinned)
+			x.Find(ns, chain, &Found{Held: dst, Pinned: pinned, Fresh: true})
+			if want := m.matchFresh(ns, chain); !slices.Equal(dst, want) {
+				return fmt.Errorf("%v of %d blocks are fresh, want %v", dst, len(chain), want)
+			}
 			for h, c := range m.holders {
 				if c == nil {
 					continue

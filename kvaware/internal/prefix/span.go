@@ -14,6 +14,9 @@ type span struct {
 	sure  uint32 // leading blocks that a request is known to have prefilled; all of them once nobody pins it
 	outs  uint32 // newest of the outputs that follow it
 	idle  uint32 // when it became idle, in ticks of the index's clock
+	// Requests among its pins whose first token was not seen yet, and when one
+	// last stopped being such by its first token or its served end, in ticks.
+	unseen, seen uint32
 
 	older, newer uint32 // neighbours in the cache's list
 	left, right  uint32 // neighbours among the spans of the node, or among the outputs behind up
@@ -208,7 +211,7 @@ func (x *Index) split(node uint32, n int) (head uint32) {
 			x.attach(id)
 		} else {
 			h := x.spans.alloc()
-			*x.spans.at(h) = span{cache: s.cache, node: head, up: s.up, pins: s.pins, n: k, sure: min(s.sure, k), idle: s.idle}
+			*x.spans.at(h) = span{cache: s.cache, node: head, up: s.up, pins: s.pins, n: k, sure: min(s.sure, k), idle: s.idle, unseen: s.unseen, seen: s.seen}
 			x.attach(h)
 			x.goesDeeper(h)
 			x.caches[s.cache].listOf(s).insertNewer(&x.spans, id, h)

@@ -299,7 +299,7 @@ func (r *Router) match(c *Choice, q *Request, prompt int, pinned bool) []int32 {
 	c.held = bySlot(c.held, slots)
 	if pinned {
 		c.pinned = bySlot(c.pinned, len(c.held))
-		r.Index.MatchPinned(q.Namespace, q.Chains[prompt], c.held, c.pinned)
+		r.Index.Find(q.Namespace, q.Chains[prompt], &prefix.Found{Held: c.held, Pinned: c.pinned})
 	} else {
 		r.Index.Match(q.Namespace, q.Chains[prompt], c.held)
 	}
