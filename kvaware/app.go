@@ -142,11 +142,13 @@ func (a *App) Stop() error {
 }
 
 // keepHouse lets go of upstreams that no configuration lists and no request has
-// seen for upstreamExpiry.
+// seen for upstreamExpiry, and writes the history of the pools.
 func (a *App) keepHouse(ctx context.Context) {
 	defer close(a.done)
 	tick := time.NewTicker(time.Minute)
 	defer tick.Stop()
+	point := time.NewTicker(historyStep)
+	defer point.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -154,6 +156,10 @@ func (a *App) keepHouse(ctx context.Context) {
 		case <-tick.C:
 			for _, use := range a.pools {
 				use.first.pool.expire()
+			}
+		case <-point.C:
+			for _, use := range a.pools {
+				use.first.pool.remember()
 			}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/ledger"
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/recent"
 )
 
 const (
@@ -119,6 +120,8 @@ type upstreamMetrics struct {
 	// difference of two sums that are not read at one instant, and a counter
 	// that falls would be taken for one that started over.
 	uncached atomic.Int64
+	// recent is the last minute of what is counted here for ever.
+	recent recent.Upstream
 }
 
 var outcomeNames = [...]string{
@@ -161,7 +164,8 @@ func (u *upstreamMetrics) forget() {
 }
 
 // routed counts a request whose first attempt goes to the upstream.
-func (u *upstreamMetrics) routed(reason string) {
+func (u *upstreamMetrics) routed(now time.Duration, reason string, prompt, cached int) {
+	u.recent.Routed(now, prompt, cached)
 	reason, _, _ = strings.Cut(reason, ":")
 	for i, name := range requestReasons {
 		if name == reason {
@@ -174,8 +178,9 @@ func (u *upstreamMetrics) ended(o ledger.Outcome) { u.outcomes[o].Inc() }
 
 // started counts the time to the engine's first token and to the first one that
 // the client sees, whichever of them it is.
-func (u *upstreamMetrics) started(after time.Duration, engine, visible bool) {
+func (u *upstreamMetrics) started(now, after time.Duration, engine, visible bool) {
 	if engine {
+		u.recent.FirstToken(now, after)
 		u.firstToken.Observe(after.Seconds())
 	}
 	if visible {
@@ -183,7 +188,10 @@ func (u *upstreamMetrics) started(after time.Duration, engine, visible bool) {
 	}
 }
 
-func (u *upstreamMetrics) generated(gap time.Duration) { u.interToken.Observe(gap.Seconds()) }
+func (u *upstreamMetrics) generated(now, gap time.Duration) {
+	u.recent.InterToken(now, gap)
+	u.interToken.Observe(gap.Seconds())
+}
 
 // uncachedTotal gives prompt tokens less cached ones, never less than before.
 func (u *upstreamMetrics) uncachedTotal(prompt, cached int64) int64 {

@@ -314,11 +314,11 @@ func TestSeriesOfAnUpstreamThatLeftVanish(t *testing.T) {
 		defer pl.release()
 		gone, stays := pl.lookup("10.0.0.1:80", nil), pl.lookup("10.0.0.2:80", nil)
 		for _, u := range []*upstream{gone, stays} {
-			u.labels.routed("load")
-			u.labels.routed("no_tokens:not_json")
+			u.labels.routed(0, "load", 0, 0)
+			u.labels.routed(0, "no_tokens:not_json", 0, 0)
 			u.labels.ended(0)
-			u.labels.started(time.Second, true, true)
-			u.labels.generated(time.Millisecond)
+			u.labels.started(0, time.Second, true, true)
+			u.labels.generated(0, time.Millisecond)
 		}
 		count := func(u *upstream) (n int) {
 			t.Helper()

@@ -165,7 +165,7 @@ func (a *attempt) Started(seq int, visible bool) {
 	now := a.routing.policy.pool.ledger.Now()
 	a.placement.Started(seq, now)
 	if a.routing.streamed {
-		a.upstream.labels.started(now-a.placement.Sent(), !a.engineStarted, visible && !a.outputSeen)
+		a.upstream.labels.started(now, now-a.placement.Sent(), !a.engineStarted, visible && !a.outputSeen)
 	}
 	a.engineStarted = true
 	a.outputSeen = a.outputSeen || visible
@@ -182,8 +182,13 @@ func (a *attempt) Generated(seq, total int) {
 	before := *s
 	s.generated, s.at = total, now
 	a.routing.recorded.generated(seq, total)
-	if n := total - before.generated; n > 0 && before.generated > 0 && a.routing.streamed {
-		a.upstream.labels.generated((now - before.at) / time.Duration(n))
+	n := total - before.generated
+	if n <= 0 {
+		return
+	}
+	a.upstream.labels.recent.Generated(now, n)
+	if before.generated > 0 && a.routing.streamed {
+		a.upstream.labels.generated(now, (now-before.at)/time.Duration(n))
 	}
 }
 

@@ -115,6 +115,17 @@ func TestTheREADMENamesWhatIsThere(t *testing.T) {
 			t.Errorf("POST /kv_aware/tokenize: %s is not in the README", name)
 		}
 	}
+	snapshot := between(t, text, "Fields of <code>GET /kv_aware/snapshot</code>", "</details>")
+	for _, of := range []reflect.Type{
+		reflect.TypeFor[Snapshot](), reflect.TypeFor[PoolSnapshot](), reflect.TypeFor[UpstreamSnapshot](), reflect.TypeFor[Figures](), reflect.TypeFor[Percentiles](),
+		reflect.TypeFor[Decision](), reflect.TypeFor[DecisionCandidate](), reflect.TypeFor[History](), reflect.TypeFor[LoadHistory](),
+	} {
+		for _, name := range keys(of) {
+			if !strings.Contains(snapshot, "`"+name+"`") && !strings.Contains(snapshot, "`"+name+"[]`") {
+				t.Errorf("GET /kv_aware/snapshot: %s is not in the README", name)
+			}
+		}
+	}
 	recording := between(t, text, "### Recording", "## ")
 	for _, name := range slices.Concat(keys(reflect.TypeFor[Recording]()), recordResults[:]) {
 		if !strings.Contains(recording, "`"+name+"`") {

@@ -211,6 +211,8 @@ func (rt *routing) choose(from reverseproxy.UpstreamPool, r *http.Request, w htt
 	for i, known := range c.known {
 		c.choice.Candidates[i].Tried = rt.hasTried(known)
 	}
+	now := p.pool.ledger.Now()
+	c.choice.Keep = p.pool.decisions.due(now)
 	i := p.pool.router.Place(&c.choice, &rt.request, &p.objective, preferred, &a.placement)
 	if i < 0 {
 		return nil
@@ -221,7 +223,10 @@ func (rt *routing) choose(from reverseproxy.UpstreamPool, r *http.Request, w htt
 		a.reason = why
 	}
 	if rt.current.Swap(a) == nil {
-		a.upstream.labels.routed(a.reason)
+		a.upstream.labels.routed(now, a.reason, a.placement.PromptTokens, a.placement.CachedTokens)
+	}
+	if c.choice.Keep {
+		p.pool.decisions.keep(a, c)
 	}
 	if r.Context().Err() != nil {
 		a.finish(ledger.Canceled) // the net may have been drawn in before it knew of a

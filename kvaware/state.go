@@ -75,6 +75,8 @@ type pool struct {
 	budget     bodyBudget
 	responses  responseOwners
 	recordings recordings
+	decisions  decisions
+	history    history
 	metrics    *poolMetrics
 	now        func() time.Time
 	// tokens remembers how prompts were encoded. It is replaced when a

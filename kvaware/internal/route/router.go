@@ -144,6 +144,9 @@ func (c *Candidate) full() bool {
 // the candidates.
 type Choice struct {
 	Candidates []Candidate
+	// Keep says that Place is to keep what it chose by, for Kept.
+	Keep bool
+	kept Seen
 
 	loads  []*ledger.Upstream
 	terms  []choose.Terms
@@ -162,6 +165,7 @@ func (c *Choice) Release() {
 	clear(c.Candidates[:cap(c.Candidates)])
 	clear(c.loads[:cap(c.loads)])
 	c.price = prefix.Eviction{}
+	c.Keep = false
 	c.Candidates, c.loads = c.Candidates[:0], c.loads[:0]
 }
 
@@ -205,6 +209,7 @@ func (r *Router) decide(c *Choice, q *Request, o *Objective, preferred int, p *P
 	}
 
 	var i int
+	estimated := false
 	switch {
 	case preferred >= 0 && !cands[preferred].Excluded:
 		i, p.Preferred = preferred, true
@@ -212,9 +217,17 @@ func (r *Router) decide(c *Choice, q *Request, o *Objective, preferred int, p *P
 		i = choose.LeastRunning(o.Weights, cands, r.rand)
 	case o.Latency:
 		r.estimate(c, q, cands, now)
+		estimated = true
 		i = choose.LeastLatency(c.terms, func(i int) float64 { return r.priceEviction(c, q, i) }, r.rand)
 	default:
 		i = choose.Least(o.Weights, cands, r.rand)
+	}
+	if c.Keep {
+		c.kept.Candidates, c.kept.Winner = append(c.kept.Candidates[:0], cands...), i
+		c.kept.Terms = nil
+		if estimated {
+			c.kept.Terms = c.terms
+		}
 	}
 	if i < 0 {
 		return -1
@@ -230,6 +243,12 @@ type Seen struct {
 	Terms      []choose.Terms // in the order of the candidates; nil unless the objective is the latency
 	Winner     int            // -1 if there is none
 }
+
+// Kept is what the last Place chose by, if it was to keep it. It is valid until the
+// choice is used again or released. There are no terms where none decided: for a
+// request without a prompt, or one that a preferred candidate took. An eviction
+// that is not priced counts as none, as that candidate could not have won.
+func (c *Choice) Kept() *Seen { return &c.kept }
 
 // Cost is what the choice makes least, of candidate i.
 func (s *Seen) Cost(o *Objective, i int) float64 {
