@@ -345,7 +345,7 @@ func (rt *routing) owner(c *candidates) int {
 	return -1
 }
 
-// publish tells the decision to placeholders and the access log.
+// publish tells the decision to placeholders, the access log and the trace.
 func (rt *routing) publish(a *attempt, repl *caddy.Replacer, r *http.Request) {
 	if repl != nil {
 		repl.Set("http.reverse_proxy.kv_aware.upstream", a.upstream.address)
@@ -362,6 +362,7 @@ func (rt *routing) publish(a *attempt, repl *caddy.Replacer, r *http.Request) {
 		extra.Set(zap.Int64("kv_aware_load", int64(a.placement.Load)))
 		extra.Set(zap.String("kv_aware_reason", a.reason))
 	}
+	traceDecision(r.Context(), a)
 }
 
 // publishEnd tells how much was generated. Only for the request's goroutine.
@@ -372,6 +373,7 @@ func (rt *routing) publishEnd(r *http.Request, generated int) {
 	if extra := accessLogFields(r); extra != nil {
 		extra.Set(zap.Int("kv_aware_generated_tokens", generated))
 	}
+	traceEnd(r.Context(), generated)
 }
 
 // accessLogFields gives the fields of the request's access log entry, or nil if
