@@ -3,7 +3,6 @@
 package kvaware
 
 import (
-	"net/http"
 	"slices"
 	"strings"
 
@@ -155,20 +154,7 @@ func (t *RemoteTokenizer) readBlock(d *caddyfile.Dispenser, name string) error {
 		}},
 		kvcaddyfile.Option{Name: "timeout", Read: kvcaddyfile.Duration(&t.Timeout, minRemoteTimeout)},
 		kvcaddyfile.Option{Name: "max_concurrent", Read: kvcaddyfile.Int(&t.MaxConcurrent, 1, maxRemoteConcurrent)},
-		kvcaddyfile.Option{Name: "header_up", Many: true, Read: func(d *caddyfile.Dispenser, name string) error {
-			var field []string
-			if err := kvcaddyfile.Strings(&field)(d, name); err != nil {
-				return err
-			}
-			if len(field) != 2 {
-				return d.Errf("%s takes the name of a header and its value: %d values are given", name, len(field))
-			}
-			if t.Headers == nil {
-				t.Headers = make(http.Header)
-			}
-			t.Headers.Add(field[0], field[1])
-			return nil
-		}},
+		headerUp(&t.Headers),
 	)(d, name)
 }
 

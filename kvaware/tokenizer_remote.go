@@ -6,17 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
-	"maps"
 	"net/http"
 	"net/url"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	"golang.org/x/net/http/httpguts"
 
 	"github.com/kvaware/caddy-kvaware/tokenize"
 	"github.com/kvaware/caddy-kvaware/tokenize/remote"
@@ -110,7 +105,7 @@ func (t *RemoteTokenizer) provision(repl *caddy.Replacer) (*tokens, error) {
 			return nil, fmt.Errorf("engine %d: %w", i+1, err)
 		}
 	}
-	header, err := t.header(repl)
+	header, err := replacedHeader(repl, t.Headers)
 	if err != nil {
 		return nil, err
 	}
@@ -134,36 +129,9 @@ func (t *RemoteTokenizer) provision(repl *caddy.Replacer) (*tokens, error) {
 	}, onDemand[standInEncoding].load(standInEncoding)
 }
 
-// header gives the headers with placeholders replaced. Values are left out of
-// errors, since they may be keys.
-func (t *RemoteTokenizer) header(repl *caddy.Replacer) (http.Header, error) {
-	header := make(http.Header, len(t.Headers))
-	for name, values := range t.Headers {
-		if !httpguts.ValidHeaderFieldName(name) {
-			return nil, fmt.Errorf("headers: %q is no name of a header", name)
-		}
-		for _, given := range values {
-			value, err := repl.ReplaceOrErr(given, true, true)
-			switch {
-			case err != nil:
-				return nil, fmt.Errorf("headers: %s: %w: only global placeholders such as {env.NAME} that have a value can be used", name, err)
-			case !httpguts.ValidHeaderFieldValue(value):
-				return nil, fmt.Errorf("headers: %s has bytes that no header may have", name)
-			}
-			header.Add(name, value)
-		}
-	}
-	return header, nil
-}
-
-// describe tells settings apart that do not change what prompts become. Headers
-// are in it by name and keyed hash, as this is logged.
+// describe tells settings apart that do not change what prompts become.
 func (t *RemoteTokenizer) describe(header http.Header) string {
-	s := fmt.Sprintf("timeout %v, max_concurrent %d", time.Duration(t.Timeout), t.MaxConcurrent)
-	for _, name := range slices.Sorted(maps.Keys(header)) {
-		s += fmt.Sprintf(", header %s (%08x)", name, uint32(maphash.String(tokenizerSeed, strings.Join(header[name], "\n"))))
-	}
-	return s
+	return fmt.Sprintf("timeout %v, max_concurrent %d", time.Duration(t.Timeout), t.MaxConcurrent) + describeHeader(header)
 }
 
 // What became of asking, beside the reasons of package remote.
