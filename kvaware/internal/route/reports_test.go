@@ -4,6 +4,7 @@ package route
 
 import (
 	"testing"
+	"time"
 
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/ledger"
 )
@@ -53,6 +54,30 @@ func TestTheBetterOfWhatIsReportedAndWhatIsPredictedCounts(t *testing.T) {
 		}
 		p.Release(ledger.Completed, true)
 		b.expectNothing(t)
+	}
+}
+
+func TestOfAnEngineThatReportsPredictionsCountUntilItsEventsAreIn(t *testing.T) {
+	for name, o := range both {
+		b := newBed(2, 10_000)
+		b.Index.SetReported(b.ups[0].Slot, true)
+		b.serve(t, 0, asking(prompt(1, 200)), 0)
+		b.serve(t, 1, asking(prompt(1, 200)), 0)
+		for _, step := range []struct {
+			after     time.Duration
+			fresh     bool
+			zero, one int64
+		}{{0, true, 200, 200}, {time.Minute, true, 30, 200}, {time.Minute, false, 200, 200}} {
+			b.at += step.after
+			q := saying(asking(prompt(1, 320)), told{16: {0: 30}}, 16)
+			q.Fresh = step.fresh
+			seen := b.Look(b.choice(), q, o)
+			for i, want := range []int64{step.zero, step.one} {
+				if got := 320*16 + 1 - seen.Candidates[i].Uncached; got != want*16 {
+					t.Errorf("%s: %+v: upstream %d is credited with %d tokens", name, step, i, got)
+				}
+			}
+		}
 	}
 }
 

@@ -85,6 +85,9 @@ type Request struct {
 	Reports Reports
 	// Reported are the prompts as those engines' blocks, once for each size.
 	Reported []ReportedChains
+	// Fresh says that Reports see all of the prompts that such an engine holds: what
+	// is predicted of it counts only until its events are in.
+	Fresh bool
 
 	Reuses bool // the engine may take prompt tokens from its cache
 	Keeps  bool // the prompt stays in the engine's cache
@@ -316,12 +319,12 @@ func (r *Router) weigh(c *Choice, q *Request, o *Objective, cands []choose.Candi
 func (r *Router) match(c *Choice, q *Request, prompt int, pinned bool) []int32 {
 	slots := r.Index.Slots()
 	c.held = bySlot(c.held, slots)
+	found := prefix.Found{Fresh: q.Fresh, Held: c.held}
 	if pinned {
 		c.pinned = bySlot(c.pinned, len(c.held))
-		r.Index.Find(q.Namespace, q.Chains[prompt], &prefix.Found{Held: c.held, Pinned: c.pinned})
-	} else {
-		r.Index.Match(q.Namespace, q.Chains[prompt], c.held)
+		found.Pinned = c.pinned
 	}
+	r.Index.Find(q.Namespace, q.Chains[prompt], &found)
 	c.said.raise(prompt, c.held)
 	c.blend()
 	return c.held
