@@ -54,19 +54,30 @@ func (s *Socket) shake(as side) error {
 	return err
 }
 
-// greet exchanges greetings and settles on a version.
+// greet exchanges greetings and settles on a version. libzmq ends a connection as
+// soon as it sees another mechanism than its own, and would then not have told
+// which it has: so this side tells its mechanism only when the peer has begun, or
+// is slow to.
 func (s *Socket) greet(mechanism string, as side) error {
-	s.out = appendGreeting(s.out[:0], greeting{minor: 1, mechanism: mechanism, asServer: mechanism != mechanismNull && as == server})
-	if err := s.flush(); err != nil {
+	const slow = 250 * time.Millisecond
+	own := appendGreeting(nil, greeting{minor: 1, mechanism: mechanism, asServer: mechanism != mechanismNull && as == server})
+	if err := s.write(own[:mechanismStart]); err != nil {
 		return err
 	}
-	for s.w-s.r < greetingSize {
-		if err := s.fill("waiting for the greeting"); err != nil {
-			return err
-		}
-		if err := checkGreeting(s.in[s.r:s.w]); err != nil {
-			return err
-		}
+	whole := s.deadline
+	if early := time.Now().Add(slow); early.Before(whole) {
+		s.deadline = early
+	}
+	err := s.greeted(signatureSize + 1)
+	s.deadline = whole
+	if err != nil && ReasonOf(err) != Timeout {
+		return err
+	}
+	if err := s.write(own[mechanismStart:]); err != nil {
+		return err
+	}
+	if err := s.greeted(greetingSize); err != nil {
+		return err
 	}
 	peer, err := parseGreeting(s.in[s.r : s.r+greetingSize])
 	if err != nil {
@@ -84,6 +95,22 @@ func (s *Socket) greet(mechanism string, as side) error {
 		return fault(BadMechanism, fmt.Sprintf("the peer has the mechanism %q, this side PLAIN: either both have a username and a password or none", peer.mechanism))
 	}
 	return fault(BadMechanism, fmt.Sprintf("the peer has the mechanism %q: only NULL and PLAIN are supported", peer.mechanism))
+}
+
+// greeted waits for so much of the peer's greeting.
+func (s *Socket) greeted(n int) error {
+	for s.w-s.r < n {
+		if err := s.fill("waiting for the greeting"); err != nil {
+			if ReasonOf(err) == PeerClosed && s.w-s.r >= signatureSize {
+				return fault(BadMechanism, "the peer ends the connection over the greeting, as libzmq does where mechanisms differ: does it demand a username and a password, or none, or CURVE?")
+			}
+			return err
+		}
+		if err := checkGreeting(s.in[s.r:s.w]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *Socket) null() error {

@@ -288,6 +288,14 @@ func (s *Socket) sendCommand(name string, body []byte) error {
 	return s.flush()
 }
 
+// write sends bytes as they are.
+func (s *Socket) write(b []byte) error {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	s.out = append(s.out[:0], b...)
+	return s.flush()
+}
+
 // flush writes out, under the mutex sending. What was not written whole leaves
 // the connection of no use.
 func (s *Socket) flush() error {

@@ -121,6 +121,10 @@ func appendCommand(dst []byte, name string, body []byte) []byte {
 
 // parseCommand splits a command's frame.
 func parseCommand(b []byte) (name, body []byte, err error) {
+	if body, ok := bytes.CutPrefix(b, []byte("^RROR")); ok {
+		// libzmq's PLAIN server: its "\x5ERROR" is what a C compiler makes so of.
+		return []byte("ERROR"), body, nil
+	}
 	if len(b) == 0 || b[0] == 0 || len(b) < 1+int(b[0]) {
 		return nil, nil, fault(Malformed, "a command without a name")
 	}
