@@ -123,6 +123,9 @@ type Candidate struct {
 	// Ranks are all data-parallel ranks of its engine, itself among them, which
 	// share MaxRequests; nil if it has no others.
 	Ranks []*Upstream
+	// NoCache says that prefixes do not stay in its engine's KV cache: it is credited
+	// with none, and evicts nothing that anybody would miss.
+	NoCache bool
 	// Blended says that the engine places requests on its ranks as it likes: what
 	// they hold on average is what any of them is credited with.
 	Blended bool
@@ -327,6 +330,11 @@ func (r *Router) match(c *Choice, q *Request, prompt int, pinned bool) []int32 {
 	r.Index.Find(q.Namespace, q.Chains[prompt], &found)
 	c.said.raise(prompt, c.held)
 	c.blend()
+	for i := range c.Candidates {
+		if cand := &c.Candidates[i]; cand.NoCache {
+			c.held[cand.Slot] = 0
+		}
+	}
 	return c.held
 }
 

@@ -98,7 +98,7 @@ func (r *Router) estimate(c *Choice, q *Request, cands []choose.Candidate, now t
 		if excess > 0 {
 			t.Wait = choose.Wait(excess, remaining, t.Step)
 		}
-		t.Priced = c.needs[i] <= use.Free
+		t.Priced = c.needs[i] <= use.Free || c.Candidates[i].NoCache
 		t.Ghosts, t.GhostSeconds = cand.Ghosts, cand.Ghosts*ghost
 	}
 }
