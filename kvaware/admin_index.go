@@ -104,7 +104,7 @@ func forgetIndex(_ http.ResponseWriter, r *http.Request) (any, error) {
 			if query.Has("address") && u.address != query.Get("address") {
 				continue
 			}
-			if blocks, ok := v.pool.forget(u.upstream); ok {
+			if blocks, ok := v.pool.invalidate(u.upstream, withdrawnByAdmin); ok {
 				sum.Upstreams++
 				sum.Blocks += blocks
 				sum.Tokens += v.tokens(blocks)
@@ -115,17 +115,4 @@ func forgetIndex(_ http.ResponseWriter, r *http.Request) (any, error) {
 		return nil, refuse(http.StatusNotFound, "no upstream of that address: GET /kv_aware/upstreams lists them")
 	}
 	return sum, nil
-}
-
-// forget drops what the index believes an upstream to hold, and tells about how
-// many blocks that was. The pool's lock keeps the upstream's slot its own.
-func (pl *pool) forget(u *upstream) (blocks int, ok bool) {
-	pl.mu.RLock()
-	defer pl.mu.RUnlock()
-	if u.removed.Load() {
-		return 0, false
-	}
-	blocks = pl.index.Stats(u.slot).Blocks
-	pl.index.Forget(u.slot)
-	return blocks, true
 }

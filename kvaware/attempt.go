@@ -72,7 +72,7 @@ func (rt *routing) failed(ctx context.Context, err error) {
 	rt.avoid(a.upstream)
 	if refused(err) {
 		// Nothing listens there: the engine is gone, and its caches with it.
-		a.upstream.engine.each(func(rank *upstream) { rt.policy.pool.index.Forget(rank.slot) })
+		rt.policy.pool.invalidateEngine(a.upstream, withdrawnRefused)
 	}
 }
 

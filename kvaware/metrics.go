@@ -74,7 +74,7 @@ func registerMetrics(reg prometheus.Registerer) error {
 // registry knows them but through stateCollector.
 type poolMetrics struct {
 	fallbacks, unsalted, asked          *prometheus.CounterVec
-	recorded                            *prometheus.CounterVec
+	recorded, invalidations             *prometheus.CounterVec
 	requests, attempts                  *prometheus.CounterVec
 	firstToken, firstOutput, interToken *prometheus.HistogramVec
 }
@@ -89,6 +89,8 @@ func newPoolMetrics() *poolMetrics {
 			"Requests whose prompts the remote tokenizer was to make tokens of, by what became of it: answered, cached, given (as ids), or the reason why they were counted in another way.", "pool", "result"),
 		recorded: newCounterVec("recorded_requests_total",
 			"Requests while a recording was under way, for each of several, by what became of them in it.", "pool", "result"),
+		invalidations: newCounterVec("invalidations_total",
+			"How often what an upstream was believed to hold was withdrawn, by the reason.", "pool", "upstream", "reason"),
 		requests: newCounterVec("requests_total",
 			"Requests, by the upstream that was chosen first and by what decided: load, affinity, fallback or no_tokens.", "pool", "upstream", "reason"),
 		attempts: newCounterVec("attempts_total",
@@ -106,7 +108,7 @@ func newPoolMetrics() *poolMetrics {
 }
 
 func (m *poolMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.fallbacks, m.unsalted, m.asked, m.recorded, m.requests, m.attempts, m.firstToken, m.firstOutput, m.interToken}
+	return []prometheus.Collector{m.fallbacks, m.unsalted, m.asked, m.recorded, m.invalidations, m.requests, m.attempts, m.firstToken, m.firstOutput, m.interToken}
 }
 
 // upstreamMetrics are an upstream's counts with their labels resolved.
@@ -158,6 +160,7 @@ func (m *poolMetrics) upstream(pool, address string) *upstreamMetrics {
 func (u *upstreamMetrics) forget() {
 	u.of.attempts.DeletePartialMatch(u.labels)
 	u.of.requests.DeletePartialMatch(u.labels)
+	u.of.invalidations.DeletePartialMatch(u.labels)
 	u.of.firstToken.Delete(u.labels)
 	u.of.firstOutput.Delete(u.labels)
 	u.of.interToken.Delete(u.labels)

@@ -35,6 +35,8 @@ type upstream struct {
 	removed  atomic.Bool // no longer in the pool's maps
 	roles    atomic.Bool // sends the role-only chunk on its engine's first output
 	labels   *upstreamMetrics
+
+	invalidations invalidations
 }
 
 // each calls f for all ranks of the engine that u is rank 0 of.
