@@ -76,7 +76,8 @@ func (x *Index) Slots() int {
 	return len(x.slots)
 }
 
-// SetCapacity changes an upstream's capacity, evicting as needed. It lets
+// SetCapacity changes an upstream's capacity, evicting as needed, and drops what
+// was learnt of it; the capacity that was set before changes nothing. It lets
 // others use the index between chunks of that work. As long as running
 // requests alone hold more than the new capacity, the bound is what they hold,
 // and falls as they end.
@@ -91,11 +92,17 @@ func (x *Index) want(h Holder, blocks int) *cache {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	c := x.cacheOf(h)
-	if c != nil {
-		c.wanted = blocks
-		c.limit = max(blocks, c.used())
+	if c != nil && c.told != blocks {
+		c.told = blocks
+		x.aim(c, blocks)
 	}
 	return c
+}
+
+// aim sets the capacity that is wanted, without evicting.
+func (x *Index) aim(c *cache, blocks int) {
+	c.wanted = blocks
+	c.limit = max(blocks, c.used())
 }
 
 // shrink brings a cache a chunk nearer to the capacity that is wanted and
@@ -125,6 +132,7 @@ func (x *Index) Forget(h Holder) {
 	}
 	x.close(c)
 	next := x.open(h, c.wanted)
+	next.told, next.lesson = c.told, c.lesson
 	next.evicted, next.reports = c.evicted, c.reports
 	x.reap(0)
 }
@@ -153,7 +161,7 @@ func (x *Index) cacheOf(h Holder) *cache {
 
 // open puts a new, empty cache into a slot.
 func (x *Index) open(h Holder, capacity int) *cache {
-	c := &cache{slot: int32(h), limit: capacity, wanted: capacity}
+	c := &cache{slot: int32(h), limit: capacity, wanted: capacity, told: capacity}
 	if n := len(x.freeCaches); n > 0 {
 		c.id = x.freeCaches[n-1]
 		x.freeCaches = x.freeCaches[:n-1]

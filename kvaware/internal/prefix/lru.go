@@ -63,9 +63,11 @@ type cache struct {
 	id   uint32 // index in Index.caches, reused once all its spans are freed
 	slot int32  // the Holder, or dead
 
-	// used() <= limit always. wanted is the capacity last set; limit is above
-	// it only while more is in use, and then falls with the use.
+	// used() <= limit always. limit is above the wanted capacity only while more
+	// is in use, and then falls with the use.
 	limit, wanted int
+	told          int    // the capacity last set; wanted is what was learnt from it
+	lesson        uint32 // how often wanted was learnt, see Correct
 
 	reports bool // what it holds is known from its own events, see SetReported
 
@@ -131,6 +133,15 @@ func (x *Index) unpin(c *cache, id uint32) {
 	s.idle = x.tick
 	c.idleSpans.pushNewest(&x.spans, id)
 	x.trim(s.node)
+}
+
+// outputBehind returns how many blocks the newest output behind a span has.
+func (x *Index) outputBehind(id uint32) int {
+	out := x.spans.at(id).outs
+	if out == 0 {
+		return 0
+	}
+	return int(x.spans.at(out).n)
 }
 
 // takeOver hands up to n blocks of the newest output behind a span over to a

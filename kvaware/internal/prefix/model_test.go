@@ -2,7 +2,10 @@
 
 package prefix
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // model is the index's rules without its structure: each upstream is a map of
 // single blocks, and everything is looked for by going through all of it.
@@ -29,10 +32,12 @@ type modelBlock struct {
 type modelOutput struct {
 	behind modelKey
 	n, age int
+	idle   uint32
 }
 
 type modelCache struct {
 	limit, wanted int
+	told, lesson  int
 	blocks        map[modelKey]*modelBlock
 	outputs       []*modelOutput
 	generating    int
@@ -45,10 +50,14 @@ type modelPath struct {
 	keys  []modelKey
 	out   int
 	seen  bool
+
+	// When it was pinned.
+	before       Before
+	busy, lesson int
 }
 
 func newModelCache(capacity int) *modelCache {
-	return &modelCache{limit: capacity, wanted: capacity, blocks: map[modelKey]*modelBlock{}}
+	return &modelCache{limit: capacity, wanted: capacity, told: capacity, blocks: map[modelKey]*modelBlock{}}
 }
 
 func (c *modelCache) stats() Stats {
@@ -71,30 +80,70 @@ func (c *modelCache) room() int { return max(0, c.wanted-c.stats().Pinned-c.gene
 
 // evict frees the oldest block, one at a time, until limit is kept.
 func (c *modelCache) evict(limit int) {
-	for c.stats().Blocks > limit {
-		oldest := -1
-		var key modelKey
-		var output *modelOutput
-		for k, b := range c.blocks {
-			if b.pins == 0 && (oldest < 0 || b.age < oldest) {
-				oldest, key = b.age, k
-			}
-		}
-		for _, o := range c.outputs {
-			if oldest < 0 || o.age < oldest {
-				oldest, output = o.age, o
-			}
-		}
-		switch {
-		case oldest < 0:
-			return
-		case output != nil:
-			c.shrink(output, 1)
-		default:
-			delete(c.blocks, key)
-		}
-		c.evicted++
+	for c.stats().Blocks > limit && c.evictOldest(math.MaxUint32) {
 	}
+}
+
+// evictOldest frees the oldest block if it is idle at least since then.
+func (c *modelCache) evictOldest(since uint32) bool {
+	oldest := -1
+	var idle uint32
+	var key modelKey
+	var output *modelOutput
+	for k, b := range c.blocks {
+		if b.pins == 0 && (oldest < 0 || b.age < oldest) {
+			oldest, idle, key = b.age, b.idle, k
+		}
+	}
+	for _, o := range c.outputs {
+		if oldest < 0 || o.age < oldest {
+			oldest, idle, output = o.age, o.idle, o
+		}
+	}
+	switch {
+	case oldest < 0 || idle > since:
+		return false
+	case output != nil:
+		c.shrink(output, 1)
+	default:
+		delete(c.blocks, key)
+	}
+	c.evicted++
+	return true
+}
+
+// missed is what an engine says that found only so many of the blocks.
+func (m *model) missed(p *modelPath, blocks int) {
+	if !m.alive(p) || blocks < p.busy || blocks >= p.before.Sure {
+		return
+	}
+	c := p.cache
+	since := c.blocks[p.keys[blocks]].idle
+	for c.evictOldest(since) {
+	}
+	if target := max(c.stats().Blocks, c.told/16); target < c.wanted && p.lesson == c.lesson {
+		c.lesson++
+		c.wanted -= max(1, (c.wanted-target)/8)
+	}
+	c.settle()
+}
+
+// exceeded is what an engine says that found more than is explained.
+func (m *model) exceeded(p *modelPath) {
+	if !m.alive(p) || p.cache.evicted == 0 || p.lesson != p.cache.lesson {
+		return
+	}
+	c := p.cache
+	if c.stats().Blocks < c.wanted-c.wanted/8 {
+		return
+	}
+	c.lesson++
+	if c.wanted < c.told {
+		c.wanted += max(1, (c.told-c.wanted)/8)
+	} else {
+		c.wanted = min(c.wanted+max(1, c.wanted/32), 4*c.told)
+	}
+	c.settle()
 }
 
 func (c *modelCache) shrink(o *modelOutput, n int) {
@@ -118,6 +167,7 @@ func (c *modelCache) settle() {
 func (m *model) forget(h Holder) {
 	c := newModelCache(m.holders[h].wanted)
 	c.evicted, c.reports = m.holders[h].evicted, m.holders[h].reports
+	c.told, c.lesson = m.holders[h].told, m.holders[h].lesson
 	m.holders[h] = c
 }
 
@@ -156,15 +206,21 @@ func (m *model) matchFresh(ns uint64, chain []uint64) []int32 {
 
 func (m *model) pin(h Holder, ns uint64, chain []uint64) *modelPath {
 	c := m.holders[h]
-	p := &modelPath{cache: c}
-	chain = chain[:min(len(chain), c.pinnedPart(ns, chain)+c.room())]
+	p := &modelPath{cache: c, busy: c.pinnedPart(ns, chain), lesson: c.lesson}
+	chain = chain[:min(len(chain), p.busy+c.room())]
 	first := true
 	for i, hash := range chain {
 		k := modelKey{ns, hash}
 		b := c.blocks[k]
+		if b != nil && p.before.Held == i {
+			p.before.Held++
+		}
+		if b != nil && b.sure && p.before.Sure == i {
+			p.before.Sure++
+		}
 		if b == nil {
 			if first && i > 0 {
-				c.takeOver(p.keys[i-1], len(chain)-i)
+				p.before.Output = c.takeOver(p.keys[i-1], len(chain)-i)
 			}
 			first = false
 			b = &modelBlock{at: i}
@@ -215,16 +271,20 @@ func (m *model) price(c *modelCache, n int, e *Eviction, chance func(idle uint32
 	return sum
 }
 
-func (c *modelCache) takeOver(behind modelKey, n int) {
+// takeOver hands output over, and returns how much there was.
+func (c *modelCache) takeOver(behind modelKey, n int) int {
 	var newest *modelOutput
 	for _, o := range c.outputs {
 		if o.behind == behind && (newest == nil || o.age > newest.age) {
 			newest = o
 		}
 	}
-	if newest != nil {
-		c.shrink(newest, min(n, newest.n))
+	if newest == nil {
+		return 0
 	}
+	output := newest.n
+	c.shrink(newest, min(n, newest.n))
+	return output
 }
 
 func (m *model) alive(p *modelPath) bool {
@@ -283,7 +343,7 @@ func (m *model) finish(p *modelPath, served bool) {
 	c.generating -= p.out
 	if served && p.out > 0 {
 		m.clock++
-		o := &modelOutput{n: p.out, age: m.clock}
+		o := &modelOutput{n: p.out, age: m.clock, idle: m.tick}
 		if len(p.keys) > 0 {
 			o.behind = p.keys[len(p.keys)-1]
 		}

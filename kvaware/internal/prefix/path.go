@@ -13,7 +13,22 @@ type Path struct {
 	out   uint32 // blocks of output
 
 	unseen bool // its first token was not seen yet
+
+	// What its cache held before, and how much was known of the cache then.
+	before Before
+	busy   int // leading blocks pinned by other requests
+	lesson uint32
 }
+
+// Before is what a cache held of a prompt when its path was pinned, in blocks.
+type Before struct {
+	Held   int // leading ones
+	Sure   int // of these, known to have been prefilled
+	Output int // the newest output behind them, where the prompt goes on
+}
+
+// Before returns what was there of the prompt when its path was pinned.
+func (p *Path) Before() Before { return p.before }
 
 // Pin enters a prompt's path into an upstream's cache and keeps it there until
 // Done or Abort. Where running requests leave too little room, the path enters
@@ -28,6 +43,7 @@ func (x *Index) Pin(h Holder, ns uint64, chain []uint64) Path {
 	x.tick = x.ticks()
 	seed := seedOf(ns)
 	pinned := x.pinnedPart(c, seed, chain)
+	p := Path{cache: c, unseen: true, busy: pinned, lesson: c.lesson}
 	chain = chain[:min(len(chain), pinned+c.room())]
 
 	var node, leaf uint32
@@ -42,12 +58,17 @@ func (x *Index) Pin(h Holder, ns uint64, chain []uint64) Path {
 		}
 		s := x.spans.find(id, c.id)
 		if s == 0 {
+			if leaf != 0 && depth == p.before.Held {
+				p.before.Output = x.outputBehind(leaf)
+			}
 			x.takeOver(c, leaf, len(rest))
 			s = x.newSpan(c, id, leaf)
 			if leaf != 0 {
 				x.goesDeeper(leaf)
 			}
 		}
+		p.before.Held += int(x.spans.at(s).n)
+		p.before.Sure += int(x.spans.at(s).sure)
 		x.pin(c, s)
 		node, leaf = id, s
 		depth += x.nodes.at(id).blocks()
@@ -55,7 +76,8 @@ func (x *Index) Pin(h Holder, ns uint64, chain []uint64) Path {
 	}
 	x.settle(c)
 	x.reap(nodes)
-	return Path{cache: c, leaf: leaf, unseen: true}
+	p.leaf = leaf
+	return p
 }
 
 // pinnedPart returns how many leading blocks of the chain are pinned there.

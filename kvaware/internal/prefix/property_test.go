@@ -105,7 +105,9 @@ func rehearse(s script) error {
 			if h, ok := live(); ok {
 				n := s.next(80)
 				x.SetCapacity(h, n)
-				m.holders[h].wanted = n
+				if c := m.holders[h]; n != c.told {
+					c.told, c.wanted = n, n
+				}
 				m.holders[h].settle()
 			}
 		case op == 4:
@@ -130,7 +132,20 @@ func rehearse(s script) error {
 			d, n := running[s.next(len(running))], s.next(30)-2
 			x.Grow(&d.real, n)
 			m.grow(d.model, n)
-		case op >= 45 && op < 70:
+		case op >= 60 && op < 65:
+			d := running[s.next(len(running))]
+			if got := d.real.Before(); got != d.model.before {
+				return fmt.Errorf("step %d: %+v before, want %+v", step, got, d.model.before)
+			}
+			if s.next(3) > 0 {
+				n := s.next(30) - 1
+				x.Missed(&d.real, n)
+				m.missed(d.model, n)
+			} else {
+				x.Exceeded(&d.real)
+				m.exceeded(d.model)
+			}
+		case op >= 45 && op < 75:
 			d := running[s.next(len(running))]
 			x.Confirm(&d.real)
 			m.confirm(d.model)
