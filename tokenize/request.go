@@ -28,6 +28,7 @@ type Request struct {
 	IncludeUsage bool // stream_options.include_usage
 	Pooling      bool // embeddings: prefill only, nothing decoded, no cache is used
 	NoReuse      bool // the engine computes the whole prompt although it may hold it
+	Transfers    bool // prefill and decode are parted: the KV cache comes from or goes to another engine
 
 	// WholePrompt is false where an earlier turn or a stored prompt is only
 	// named, or given in a form whose text is unknown: then Prompts is a part.

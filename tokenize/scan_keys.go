@@ -46,6 +46,8 @@ const (
 	keyLogprobStartLen
 	keyTruncatePromptTokens
 	keyTruncate
+	keyKVTransferParams
+	keyBootstrapRoom
 	keyCacheSalt
 	keyExtraKey
 	keyLoRA
@@ -210,6 +212,10 @@ func keyOf(name []byte) key {
 		return keyTruncatePromptTokens
 	case "truncate":
 		return keyTruncate
+	case "kv_transfer_params":
+		return keyKVTransferParams
+	case "bootstrap_room":
+		return keyBootstrapRoom
 	case "cache_salt":
 		return keyCacheSalt
 	case "extra_key":

@@ -25,6 +25,8 @@ func (rd *Reader) parameters(f *fields, path string) {
 	req.Stream = rd.streams(f[keyStream], path)
 	req.IncludeUsage = rd.isTrue(rd.member(f[keyStreamOptions], keyIncludeUsage))
 	req.NoReuse = req.Pooling || rd.computesAll(f)
+	// vLLM's and SGLang's ways to pair a prefill with a decode.
+	req.Transfers = !rd.isNull(f[keyKVTransferParams]) || !rd.isNull(f[keyBootstrapRoom])
 	rd.keepLast = rd.truncation(f)
 }
 

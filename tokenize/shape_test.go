@@ -234,6 +234,21 @@ func TestRequestsThatTheEngineComputesWholeAreMarked(t *testing.T) {
 	}
 }
 
+func TestPairsOfPrefillAndDecodeAreMarked(t *testing.T) {
+	for body, want := range map[string]bool{
+		`"kv_transfer_params":{"do_remote_decode":true}`: true,
+		`"kv_transfer_params":null`:                      false,
+		`"bootstrap_host":"a","bootstrap_room":17`:       true,
+		`"bootstrap_room":null`:                          false,
+		`"n":1`:                                          false,
+	} {
+		req, _ := readBody(t, "/v1/completions", `{"prompt":"a",`+body+`}`)
+		if req.Transfers != want {
+			t.Errorf("%s: Transfers %v", body, req.Transfers)
+		}
+	}
+}
+
 func TestEarlierTurnsThatAreOnlyNamedAreNoticed(t *testing.T) {
 	for body, id := range map[string]string{
 		`{"input":"a","previous_response_id":"resp_1"}`:  "resp_1",

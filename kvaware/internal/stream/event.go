@@ -115,6 +115,7 @@ func (o *Observer) objectLeft() {
 func (o *Observer) protocol(kind eventKind) {
 	x, e := &o.object, &o.event
 	e.failed = e.failed || x.failed
+	o.transferred = o.transferred || x.transferred
 	switch kind {
 	case kindError, kindFailed:
 		e.failed = true

@@ -102,6 +102,7 @@ type objectFacts struct {
 	failed           bool
 	whole            bool // object: "response"
 	counts           bool // some counter was stated
+	transferred      bool
 	choices          int
 	sole             int // the sequence of the only choice so far
 	index            int // -1 if none
@@ -293,6 +294,8 @@ func (o *Observer) opened(f field, array bool) {
 		o.event.seen(EngineSGLang)
 	case fieldToken:
 		x.token = !array
+	case fieldTransfer:
+		x.transferred = true
 	}
 }
 

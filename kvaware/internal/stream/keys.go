@@ -189,8 +189,10 @@ func rootField(key []byte) field {
 		return fieldXGroq
 	case "sglext":
 		return fieldSGLangMark
-	case "prompt_logprobs", "prompt_token_ids", "kv_transfer_params":
+	case "prompt_logprobs", "prompt_token_ids":
 		return fieldVLLMMark
+	case "kv_transfer_params":
+		return fieldTransfer
 	}
 	return fieldNone
 }

@@ -94,6 +94,9 @@ type Summary struct {
 	// PromptTokens and CachedTokens (the part of them that was reused) are -1
 	// if not stated.
 	PromptTokens, CachedTokens int
+	// Transferred: prefill and decode ran on two engines, so CachedTokens may be
+	// what one got from the other.
+	Transferred bool
 	// EndedNormally: the end of the protocol was reached and no error sent.
 	// Failed: the engine sent an error, within the stream or as HTTP status.
 	EndedNormally, Failed bool
@@ -159,7 +162,7 @@ type Observer struct {
 	responseID                   string
 	engine                       Engine
 	end                          string
-	failed                       bool
+	failed, transferred          bool
 	bytes                        int64 // of a compressed response
 }
 
@@ -212,6 +215,7 @@ func (o *Observer) End(clean bool) Summary {
 		OutputEvents: o.outputEvents,
 		Deltas:       o.deltas,
 		Streamed:     o.shape == shapeSSE || o.shape == shapeJSON && o.framing.lines,
+		Transferred:  o.transferred,
 		Failed:       o.failed,
 		Engine:       o.engine,
 		ResponseID:   o.responseID,

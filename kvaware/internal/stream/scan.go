@@ -324,7 +324,7 @@ func (o *Observer) key(k []byte) {
 		s.root = s.field
 	}
 	switch s.field {
-	case fieldVLLMMark:
+	case fieldVLLMMark, fieldTransfer:
 		o.event.seen(EngineVLLM)
 	case fieldSGLangMark:
 		o.event.seen(EngineSGLang)

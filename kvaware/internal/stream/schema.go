@@ -82,6 +82,7 @@ const (
 	fieldStopReason
 	fieldSGLangMark
 	fieldVLLMMark
+	fieldTransfer // vLLM's note of a KV transfer between prefill and decode
 
 	// Fields of inner objects.
 	fieldChoice
