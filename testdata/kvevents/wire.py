@@ -48,6 +48,8 @@ ENGINES = {
     "sglang 0.5.18 salted": (SGLANG, STORED + SGLANG_MEDIUM + METADATA, REMOVED + SGLANG_MEDIUM, True, False, False),
     "sglang 0.5.20": (SGLANG, STORED + SGLANG_MAP, REMOVED + SGLANG_MEDIUM, False, True, False),
     "sglang 0.5.23": (SGLANG, STORED + SGLANG_MAP + LORA_NAME, REMOVED + SGLANG_MEDIUM, False, True, False),
+    "llm-d simulator": (VLLM, STORED + MEDIUM + LORA_NAME + EXTRA_KEYS, REMOVED + MEDIUM, True, False, False),
+    "dynamo trtllm": (VLLM, STORED[:4] + [("lora_name", None), ("block_mm_infos", None)], REMOVED, False, True, False),
     "map batch": (VLLM, STORED + MEDIUM + LORA_NAME + EXTRA_KEYS + GROUP + SPEC, REMOVED + MEDIUM + GROUP, False, True, True),
     "map batch of arrays": (SGLANG, STORED + SGLANG_MEDIUM, REMOVED + SGLANG_MEDIUM, True, True, True),
 }
@@ -110,20 +112,22 @@ def expect(engine, rank, ts, told):
         e = {"kind": kind, "blocks": [key(h) for h in v["block_hashes"]], "tier": TIERS.get(v.get("medium"), 2),
              "group": -1 if v.get("group_idx") is None else v["group_idx"]}
         if kind == "stored":
-            e["parent"] = None if v["parent_block_hash"] is None else key(v["parent_block_hash"])
+            e["parent"] = key(v["parent_block_hash"]) if v["parent_block_hash"] else None
             e["tokens"] = [t[0] if isinstance(t, tuple) else t for t in v["token_ids"]]
             e["block_size"] = v["block_size"]
             e["attention"] = KINDS[v.get("kv_cache_spec_kind")]
             e["lora"] = v.get("lora_name") or str(v.get("lora_id") or "")
             salt = v.get("cache_salt") or (v.get("metadata") or {}).get("cache_salt")
             others = [False] * len(v["block_hashes"])
+            for i, info in enumerate(v.get("block_mm_infos") or []):
+                others[i] = info is not None
             for i, keys in enumerate(v.get("extra_keys") or []):
                 for k in keys or ():
                     if isinstance(k, str) and k == values.get("salt"):
                         salt = k
                     elif k != v.get("lora_name"):
                         others[i] = True
-            e["salt"] = salt if v["parent_block_hash"] is None and salt else ""
+            e["salt"] = salt if not v["parent_block_hash"] and salt else ""
             e["others"] = others
         events.append(e)
     return {"time": ts, "rank": -1 if rank is None else rank, "skipped": skipped, "events": events}
@@ -137,7 +141,7 @@ def tokens(n, start=0):
 def scenarios(name):
     """The batches of an engine: (rank, [(kind, values)])."""
     sglang, array = name.startswith("sglang"), ENGINES[name][3]
-    if sglang:  # signed, on both sides of zero
+    if sglang or "trtllm" in name:  # signed, on both sides of zero
         h = [-9187343239835811841, 12, -1, 4611686018427387904, -129, 7]
     else:  # the low 64 bits of a digest
         h = [17363906734117437612, 12, 2**64 - 1, 9223372036854775808, 70000, 7]
@@ -145,6 +149,8 @@ def scenarios(name):
                 kv_cache_spec_kind="full_attention")
     if "salted" in name:
         root["metadata"] = {"cache_salt": "pepper"}
+    if "simulator" in name:
+        root["parent_block_hash"] = 0
     child = dict(block_hashes=h[2:5], parent_block_hash=h[1], token_ids=tokens(48, 5), block_size=16, medium="GPU", group_idx=0,
                  kv_cache_spec_kind="full_attention")
     if "salted" in name:
@@ -153,6 +159,8 @@ def scenarios(name):
     yield 0, [("removed", dict(block_hashes=h[4:5], medium="GPU", group_idx=0)), ("cleared", {})]
     yield 3, [("moved", {}), ("removed", dict(block_hashes=h, medium="CPU_PINNED" if sglang else "CPU", group_idx=1))]
     yield 1, [("stored", {**root, "lora_id": 4, "lora_name": "sql", "medium": "DISK" if sglang else "STORAGE"})]
+    if "trtllm" in name:
+        yield 0, [("stored", {**root, "block_mm_infos": [None, {"mm_objects": [{"mm_hash": 5, "offsets": [[16, 20]]}]}]})]
     if sglang:
         pairs = tokens(17)
         yield None, [("stored", {**root, "block_hashes": h[5:], "token_ids": list(zip(pairs, pairs[1:]))})]
@@ -169,7 +177,7 @@ def scenarios(name):
         yield 0, [("stored", dict(block_hashes=h[1:2], token_ids=[], block_size=0, medium="CPU", group_idx=0))]
         yield 0, [("stored", {**child, "group_idx": 1, "kv_cache_spec_kind": "sliding_window", "kv_cache_spec_sliding_window": 128,
                               "block_hashes": h[2:4]})]
-    if not sglang and name not in ("vllm 0.9", "map batch of arrays"):
+    if not sglang and name not in ("vllm 0.9", "map batch of arrays", "dynamo trtllm"):
         digests = [bytes([i]) * 32 for i in (1, 2, 250)]
         yield 0, [("stored", {**root, "block_hashes": digests[:2], "parent_block_hash": digests[2]}),
                   ("removed", dict(block_hashes=digests + [b"\x09" * 16], medium="GPU", group_idx=0))]

@@ -170,6 +170,14 @@ func TestKeysAreIntegersByTheirBitsAndBytesByHash(t *testing.T) {
 	}
 }
 
+func TestAParentOfZeroIsNone(t *testing.T) {
+	for _, parent := range []any{0, nil, int64(0)} {
+		if e := event(t, store("parent_block_hash", parent)); e.HasParent || e.Parent != 0 {
+			t.Errorf("%v: %+v", parent, e)
+		}
+	}
+}
+
 func TestTokenIdsOutsideOf32BitsAreNoVocabularys(t *testing.T) {
 	in := list{0, 127, 128, 65535, 65536, int64(math.MaxUint32), -1, int64(1) << 32, int64(math.MinInt64), uint64(math.MaxUint64)}
 	got := event(t, object{"type", "BlockStored", "block_hashes", list{}, "token_ids", in}).Tokens
@@ -274,6 +282,7 @@ func TestExtraKeysAreSaltsAndTheRest(t *testing.T) {
 			list{"prompt_embeds", digest},
 		}}), "s", other(list{image(), digest})},
 		{"an image by a tag's name", store("extra_keys", list{list{list{"lora", 1}}}), "", other(list{list{"lora", 1}})},
+		{"what TensorRT-LLM's publisher tells of images", store("block_mm_infos", list{object{"mm_hash", 5}, nil}), "", other(object{"mm_hash", 5})},
 		{"a string in a later block", store("extra_keys", list{list{"s"}}, "parent_block_hash", 9), "", other(list{"s"})},
 		{"the event's own salt", store("cache_salt", "s"), "s", 0},
 		{"the event's own salt in a later block", store("cache_salt", "s", "parent_block_hash", 9), "", 0},

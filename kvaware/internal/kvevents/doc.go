@@ -43,6 +43,12 @@
 // session_id, lora_name besides medium. Locality, ownership and session are
 // not read.
 //
+// llm-d's simulator writes vLLM's arrays or maps, in arrays 0 for no parent; its
+// numbers begin with 1. TensorRT-LLM has no such socket; Dynamo's worker for it
+// publishes maps of signed hashes without medium, one event per message, with
+// block_mm_infos where there are images. Mooncake's own maps name the blocks of
+// many engines in one stream, told apart by a worker_id that is not read here.
+//
 // # Hashes
 //
 // vLLM publishes the low 64 bits of its hash as an unsigned integer unless

@@ -73,7 +73,7 @@ type Event struct {
 	Group int
 	// Blocks are consecutive blocks of one prompt if Stored, any if Removed.
 	Blocks []Key
-	// Parent is the block before Blocks[0].
+	// Parent is the block before Blocks[0]; it is not 0.
 	Parent Key
 	// Tokens are the blocks' token ids, one block after the other; none in
 	// stores of offload tiers that tell only hashes. There may be more or

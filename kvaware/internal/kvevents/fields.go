@@ -65,7 +65,7 @@ func named(name []byte) field {
 		return fieldMedium
 	case "lora_name":
 		return fieldLoRAName
-	case "extra_keys":
+	case "extra_keys", "block_mm_infos": // the second from TensorRT-LLM's publisher in Dynamo
 		return fieldExtraKeys
 	case "group_idx":
 		return fieldGroup
@@ -135,7 +135,8 @@ func (d *Decoder) field(which field, m []byte, f *fields) (rest []byte, r Reason
 		if e.Parent, rest = key(m); rest == nil {
 			return m, mismatch(m)
 		}
-		e.HasParent = true
+		// llm-d's simulator writes 0 where there is none.
+		e.HasParent = e.Parent != 0
 	case fieldTokens:
 		e.Tokens, rest, r = d.tokenIDs(m)
 	case fieldBlockSize:

@@ -155,8 +155,8 @@ func TestMessagesOfEveryVersionAreRead(t *testing.T) {
 		})
 		shapes[l.Shape]++
 	})
-	if len(shapes) != 15 {
-		t.Errorf("%d shapes, want 15", len(shapes))
+	if len(shapes) != 17 {
+		t.Errorf("%d shapes, want 17", len(shapes))
 	}
 }
 
