@@ -5,6 +5,7 @@ package follow
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -15,33 +16,47 @@ type Listener struct {
 	accept  func(context.Context) (Conn, error)
 	unknown atomic.Uint64
 
-	mu     sync.Mutex // guards topics
-	topics map[string]*topic
+	mu      sync.Mutex          // guards topics
+	topics  map[string][]*topic // the last of each counts
+	changed atomic.Uint64       // counts changes of topics
 }
 
 // NewListener returns a Listener for the connections that accept gives.
 func NewListener(accept func(context.Context) (Conn, error)) *Listener {
-	return &Listener{accept: accept, topics: make(map[string]*topic)}
+	return &Listener{accept: accept, topics: make(map[string][]*topic)}
 }
 
 // Unknown is how many messages came with a topic that nobody follows.
 func (l *Listener) Unknown() uint64 { return l.unknown.Load() }
 
-// Topic gives the Source of the messages with exactly that topic. Where several
-// connections have it, the one that came last counts. There is one Source of each
-// topic; forget ends it.
+// Topic gives a Source of the messages with exactly that topic, until it is
+// forgotten. Of several Sources of one topic the newest gets them, and of several
+// connections with it the one that came last counts.
 func (l *Listener) Topic(name string) (source Source, forget func()) {
 	t := &topic{some: make(chan struct{}, 1)}
 	l.mu.Lock()
-	l.topics[name] = t
+	l.topics[name] = append(l.topics[name], t)
+	l.changed.Add(1)
 	l.mu.Unlock()
 	return t, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if l.topics[name] == t {
+		l.topics[name] = slices.DeleteFunc(l.topics[name], func(other *topic) bool { return other == t })
+		if len(l.topics[name]) == 0 {
 			delete(l.topics, name)
 		}
+		l.changed.Add(1)
 	}
+}
+
+// follows gives who gets the messages of a topic now; nil if nobody does.
+func (l *Listener) follows(name string) *topic {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if all := l.topics[name]; len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return nil
 }
 
 // Run takes connections until ctx ends or accept fails, which it gives back, and
@@ -67,7 +82,8 @@ func (l *Listener) Run(ctx context.Context) error {
 
 // read sorts what one connection sends, until it ends.
 func (l *Listener) read(ctx context.Context, conn Conn) {
-	streams := make(map[string]fed)
+	streams := make(map[string]*fed)
+	changed := l.changed.Load()
 	defer func() {
 		for _, s := range streams {
 			s.end(errDisconnected)
@@ -84,22 +100,25 @@ func (l *Listener) read(ctx context.Context, conn Conn) {
 		if len(frames) == 0 {
 			continue
 		}
-		s, found := streams[string(frames[0])]
-		if found && s.put(frames) {
+		if now := l.changed.Load(); now != changed {
+			changed = now
+			for name, s := range streams {
+				if l.follows(name) != s.topic {
+					s.end(errReplaced)
+					delete(streams, name)
+				}
+			}
+		}
+		s := streams[string(frames[0])]
+		if s != nil && (s.put(frames) || s.replaced()) {
 			continue
 		}
-		if found && s.replaced() {
-			continue
-		}
-		l.mu.Lock()
-		t := l.topics[string(frames[0])]
-		l.mu.Unlock()
+		t := l.follows(string(frames[0]))
 		if t == nil {
-			delete(streams, string(frames[0]))
 			l.unknown.Add(1)
 			continue
 		}
-		s = fed{newStream(nil)}
+		s = &fed{newStream(nil), t}
 		s.stop = ctx.Done()
 		streams[string(frames[0])] = s
 		t.offer(s.stream)
@@ -109,13 +128,16 @@ func (l *Listener) read(ctx context.Context, conn Conn) {
 
 var (
 	errDisconnected = errors.New("the engine's connection has ended")
-	errReplaced     = errors.New("another connection has the same topic")
+	errReplaced     = errors.New("others get the messages of this topic now")
 )
 
-// fed is a stream that a Listener feeds.
-type fed struct{ *stream }
+// fed is a stream that a Listener feeds, for who follows its topic.
+type fed struct {
+	*stream
+	topic *topic
+}
 
-func (s fed) replaced() bool {
+func (s *fed) replaced() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return errors.Is(s.err, errReplaced)

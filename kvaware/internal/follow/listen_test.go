@@ -139,3 +139,29 @@ func TestAFollowerOfATopicThatIsFollowedAnewGetsTheConnectionThatIsThere(t *test
 		<-done
 	})
 }
+
+func TestWhoFollowsATopicLastGetsItAndWhoDidBeforeGetsItBack(t *testing.T) {
+	bubble(t, func(b *bench) {
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		l := listen(ctx, done)
+		source, _ := l.Topic("")
+		b.follow(func(o *Options) { o.Source = source })
+		l.connect(b.publisher)
+		b.publish(stored(1))
+		b.want(true)
+		_, forget := l.Topic("") // a configuration that fails
+		b.publish(stored(2))
+		b.pass(time.Second)
+		if s := b.f.Status(); s.Connected || s.Last != 0 {
+			t.Errorf("%+v", s)
+		}
+		forget()
+		b.publish(stored(3))
+		b.pass(time.Second)
+		b.want(true)
+		b.wantForgot()
+		cancel()
+		<-done
+	})
+}

@@ -219,8 +219,10 @@ func (f *Follower) apply(m message, d *decoding, notes *notes) {
 			}
 		}
 	}
-	if room := f.opt.Sink.Room(); f.partial && room > 0 && f.stored >= room {
-		f.settle(notes)
+	if f.partial && f.stored > 0 {
+		if room := f.opt.Sink.Room(); room > 0 && f.stored >= room {
+			f.settle(notes)
+		}
 	}
 	f.judge()
 }
