@@ -140,6 +140,8 @@ type upstreamState struct {
 	HitRate              float64 `json:"hit_rate"`
 	PromptTokensTotal    int64   `json:"prompt_tokens_total"`
 	CachedTokensTotal    int64   `json:"cached_tokens_total"`
+	PredictedCachedTotal int64   `json:"predicted_cached_tokens_total"`
+	ReportedCachedTotal  int64   `json:"reported_cached_tokens_total"`
 	GeneratedTokensTotal int64   `json:"generated_tokens_total"`
 	AttemptsTotal        int64   `json:"attempts_total"`
 	FailuresTotal        int64   `json:"failures_total"`
@@ -183,6 +185,7 @@ func (v *poolView) describe(u viewedUpstream, s ledger.Snapshot, held prefix.Sta
 	if s.PromptTokens > 0 {
 		hitRate = min(1, float64(s.CachedTokens)/float64(s.PromptTokens))
 	}
+	predicted, reported := u.reports.totals()
 	return upstreamState{
 		Address: u.address,
 		Pool:    v.pool.name,
@@ -204,6 +207,8 @@ func (v *poolView) describe(u viewedUpstream, s ledger.Snapshot, held prefix.Sta
 		HitRate:              hitRate,
 		PromptTokensTotal:    s.PromptTokens,
 		CachedTokensTotal:    s.CachedTokens,
+		PredictedCachedTotal: predicted,
+		ReportedCachedTotal:  reported,
 		GeneratedTokensTotal: s.GeneratedTokens,
 		AttemptsTotal:        s.Requests,
 		FailuresTotal:        s.Failures,

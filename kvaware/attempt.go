@@ -35,6 +35,7 @@ type attempt struct {
 	engineStarted bool // the first token was seen, visible or not
 	outputSeen    bool // the first visible one was
 
+	again    bool        // the request was sent before
 	answered atomic.Bool // with a success
 }
 

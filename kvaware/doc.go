@@ -116,6 +116,10 @@
 // clone of the request. It observes the body as it is read (package stream),
 // and changes, delays and buffers nothing.
 //
+// Where an answer reports how many prompt tokens were cached, the attempt is compared
+// with what its upstream was believed to hold of the prompt when it was pinned
+// (reported.go, route/reported.go), and the index corrected (prefix/correct.go).
+//
 // # Recordings
 //
 // While someone records a pool (record.go), a request leaves its chains, lengths

@@ -75,7 +75,7 @@ func registerMetrics(reg prometheus.Registerer) error {
 type poolMetrics struct {
 	fallbacks, unsalted, asked          *prometheus.CounterVec
 	recorded, invalidations             *prometheus.CounterVec
-	requests, attempts                  *prometheus.CounterVec
+	requests, attempts, corrections     *prometheus.CounterVec
 	firstToken, firstOutput, interToken *prometheus.HistogramVec
 }
 
@@ -95,6 +95,8 @@ func newPoolMetrics() *poolMetrics {
 			"Requests, by the upstream that was chosen first and by what decided: load, affinity, fallback or no_tokens.", "pool", "upstream", "reason"),
 		attempts: newCounterVec("attempts_total",
 			"Attempts at requests that have ended, by outcome.", "pool", "upstream", "outcome"),
+		corrections: newCounterVec("corrections_total",
+			"Answers whose cached tokens corrected what the upstream was believed to hold: it held less (shortened) or more (extended).", "pool", "upstream", "kind"),
 		firstToken: newHistogramVec("time_to_first_token_seconds",
 			"Time from the choice to the engine's first output, streamed requests only.",
 			prometheus.ExponentialBuckets(5e-3, 2, 16), "pool", "upstream"),
@@ -108,7 +110,7 @@ func newPoolMetrics() *poolMetrics {
 }
 
 func (m *poolMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.fallbacks, m.unsalted, m.asked, m.recorded, m.invalidations, m.requests, m.attempts, m.firstToken, m.firstOutput, m.interToken}
+	return []prometheus.Collector{m.fallbacks, m.unsalted, m.asked, m.recorded, m.invalidations, m.requests, m.attempts, m.corrections, m.firstToken, m.firstOutput, m.interToken}
 }
 
 // upstreamMetrics are an upstream's counts with their labels resolved.
@@ -118,6 +120,7 @@ type upstreamMetrics struct {
 	firstToken, firstOutput, interToken prometheus.Observer
 	outcomes                            [len(outcomeNames)]prometheus.Counter
 	reasons                             [len(requestReasons)]prometheus.Counter
+	shortened, extended                 prometheus.Counter
 	// uncached is the most that was collected as uncached tokens. They are the
 	// difference of two sums that are not read at one instant, and a counter
 	// that falls would be taken for one that started over.
@@ -146,6 +149,8 @@ func (m *poolMetrics) upstream(pool, address string) *upstreamMetrics {
 		firstToken:  m.firstToken.WithLabelValues(pool, address),
 		firstOutput: m.firstOutput.WithLabelValues(pool, address),
 		interToken:  m.interToken.WithLabelValues(pool, address),
+		shortened:   m.corrections.WithLabelValues(pool, address, "shortened"),
+		extended:    m.corrections.WithLabelValues(pool, address, "extended"),
 	}
 	for i, name := range outcomeNames {
 		u.outcomes[i] = m.attempts.WithLabelValues(pool, address, name)
@@ -161,6 +166,7 @@ func (u *upstreamMetrics) forget() {
 	u.of.attempts.DeletePartialMatch(u.labels)
 	u.of.requests.DeletePartialMatch(u.labels)
 	u.of.invalidations.DeletePartialMatch(u.labels)
+	u.of.corrections.DeletePartialMatch(u.labels)
 	u.of.firstToken.Delete(u.labels)
 	u.of.firstOutput.Delete(u.labels)
 	u.of.interToken.Delete(u.labels)
@@ -228,6 +234,8 @@ var (
 	promptDesc    = describe("prompt_tokens_total", "Prompt tokens of answered requests.", "upstream")
 	cachedDesc    = describe("cached_tokens_total", "Prompt tokens of answered requests that were believed to be in the KV cache of the upstream when it was chosen.", "upstream")
 	uncachedDesc  = describe("uncached_tokens_total", "Prompt tokens of answered requests that the upstream had to compute.", "upstream")
+	predictedDesc = describe("predicted_cached_tokens_total", "Cached prompt tokens that were predicted of answers that report them.", "upstream")
+	reportedDesc  = describe("reported_cached_tokens_total", "Cached prompt tokens that the same answers report.", "upstream")
 	generatedDesc = describe("generated_tokens_total", "Tokens generated, counted when a request ends.", "upstream")
 	heldDesc      = describe("index_blocks", "KV blocks that the index believes held, by state: prompts of running requests (pinned) and of finished ones (idle), output of running requests (generating) and of finished ones (output).", "upstream", "state")
 	capacityDesc  = describe("index_capacity_blocks", "KV blocks that the index believes to fit.", "upstream")
@@ -243,7 +251,7 @@ var (
 func (stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		loadDesc, modelledDesc, inflightDesc, runningDesc, failingDesc,
-		promptDesc, cachedDesc, uncachedDesc, generatedDesc,
+		promptDesc, cachedDesc, uncachedDesc, predictedDesc, reportedDesc, generatedDesc,
 		heldDesc, capacityDesc, evictedDesc, bytesDesc, distinctDesc, bufferedDesc,
 		tokensDesc, segmentsDesc,
 	} {
@@ -289,6 +297,9 @@ func collectUpstream(ch chan<- prometheus.Metric, pl *pool, u *upstream) {
 	counter(ch, promptDesc, float64(s.PromptTokens), pl.name, u.address)
 	counter(ch, cachedDesc, float64(s.CachedTokens), pl.name, u.address)
 	counter(ch, uncachedDesc, float64(u.labels.uncachedTotal(s.PromptTokens, s.CachedTokens)), pl.name, u.address)
+	predicted, reported := u.reports.totals()
+	counter(ch, predictedDesc, float64(predicted), pl.name, u.address)
+	counter(ch, reportedDesc, float64(reported), pl.name, u.address)
 	counter(ch, generatedDesc, float64(s.GeneratedTokens), pl.name, u.address)
 	gauge(ch, heldDesc, float64(held.Pinned), pl.name, u.address, "pinned")
 	gauge(ch, heldDesc, float64(held.Idle), pl.name, u.address, "idle")

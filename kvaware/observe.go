@@ -138,6 +138,7 @@ func (b *observedBody) conclude(clean bool) (failed bool) {
 		a.upstream.load.LearnTokensPerDelta(sum.Generated, sum.Deltas)
 	}
 	a.routing.learn(sum.PromptTokens)
+	a.corrects(&sum)
 	switch sum.Engine {
 	case stream.EngineUnknown:
 	case stream.EngineVLLM, stream.EngineSGLang:

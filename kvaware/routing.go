@@ -43,6 +43,9 @@ type routing struct {
 	asked      string // what became of asking an engine for the tokens, "" if none is asked
 	teaches    bool   // the engine's count of the prompts can be learnt from
 
+	api        tokenize.Kind
+	comparable bool // cached tokens that the engine reports can be compared with ours
+
 	reason   string // why the request is routed as it is
 	streamed bool   // the client asked for a stream
 	observed bool   // the response is worth counting
@@ -188,6 +191,8 @@ func (rt *routing) demandOf(ctx context.Context, rd *tokenize.Reader, req *token
 	// Media count by a guess, and what is only named does not count at all.
 	rt.teaches = !rt.exact && req.WholePrompt && req.Images+req.Audio+req.Video+req.Files == 0
 	rt.request.BlockSize = p.BlockSize
+	rt.api = req.Kind
+	rt.comparable = req.WholePrompt && !req.Transfers && (rt.exact || rt.teaches)
 	rt.request.Reuses = !req.NoReuse && !req.Pooling
 	rt.request.Keeps = !req.Pooling
 	rt.observed = true

@@ -224,6 +224,8 @@ func (rt *routing) choose(from reverseproxy.UpstreamPool, r *http.Request, w htt
 	}
 	if rt.current.Swap(a) == nil {
 		a.upstream.labels.routed(now, a.reason, a.placement.PromptTokens, a.placement.CachedTokens)
+	} else {
+		a.again = true
 	}
 	if c.choice.Keep {
 		p.pool.decisions.keep(a, c)

@@ -34,6 +34,7 @@ type upstream struct {
 	listed   bool        // guarded by pool.mu: a configuration names it
 	removed  atomic.Bool // no longer in the pool's maps
 	roles    atomic.Bool // sends the role-only chunk on its engine's first output
+	reports  reporting   // how it reports cached tokens
 	labels   *upstreamMetrics
 
 	invalidations invalidations

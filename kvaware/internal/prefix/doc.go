@@ -29,6 +29,9 @@
 //     running requests fill it alone, a new path enters only as far as it fits,
 //     as the engine would let it wait.
 //
+// The capacity that was set may be wrong. Missed and Exceeded take in what an engine
+// says it found of a prompt, and correct capacity and contents by it.
+//
 // Where an engine reports by events what it holds (SetReported), a prediction is
 // needed only until its events are in: its blocks are fresh while a request that
 // pins them is before its first token, and for a few seconds beyond. Rules and room

@@ -26,6 +26,7 @@ type Placement struct {
 	sent   time.Duration
 
 	blockSize, choices int
+	measure            measure // of the only prompt
 	prompts            []pinnedPrompt
 	onePrompt          [1]pinnedPrompt
 	generated          []int // tokens by sequence
@@ -81,6 +82,9 @@ func (r *Router) charge(c *Choice, q *Request, p *Placement, i int, now time.Dur
 	}
 	if !q.Keeps {
 		return
+	}
+	if q.Reuses && len(q.Demand.Prompts) == 1 && len(q.Chains) == 1 {
+		p.measure = q.measure(0)
 	}
 	p.prompts = p.onePrompt[:]
 	if len(q.Chains) > len(p.onePrompt) {

@@ -94,19 +94,39 @@ type Request struct {
 }
 
 // Corrected turns a count of the blocks' tokens into what the engine would count.
-func (q *Request) Corrected(tokens int) int {
-	if q.Ratio == 1 {
+func (q *Request) Corrected(tokens int) int { return corrected(tokens, q.Ratio) }
+
+func corrected(tokens int, ratio float64) int {
+	if ratio == 1 {
 		return tokens
 	}
-	return int(math.Round(float64(tokens) * q.Ratio))
+	return int(math.Round(float64(tokens) * ratio))
 }
 
 // cachedTokens is what an engine reuses of a prompt of which it holds the
 // leading blocks: whole blocks, and never the last token, which it must compute
 // to have something to sample from.
 func (q *Request) cachedTokens(prompt int, blocks int32) int {
-	n := q.Counted[prompt]
-	return q.Corrected(max(0, min(int(blocks)*q.BlockSize, n-1)/q.BlockSize*q.BlockSize))
+	return q.measure(prompt).cachedTokens(int(blocks))
+}
+
+// measure is how blocks of a prompt become tokens.
+type measure struct {
+	counted, blockSize int
+	ratio              float64
+}
+
+func (q *Request) measure(prompt int) measure {
+	return measure{counted: q.Counted[prompt], blockSize: q.BlockSize, ratio: q.Ratio}
+}
+
+func (m measure) cachedTokens(blocks int) int {
+	return corrected(max(0, min(blocks*m.blockSize, m.counted-1)/m.blockSize*m.blockSize), m.ratio)
+}
+
+// blocks is how many leading blocks so many tokens of the engine's cover.
+func (m measure) blocks(tokens int) int {
+	return int(float64(tokens) / m.ratio / float64(m.blockSize))
 }
 
 // Candidate is an upstream that may take a request.
