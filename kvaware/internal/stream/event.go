@@ -9,6 +9,7 @@ type eventFacts struct {
 	failed   bool
 	done     bool // [DONE]
 	progress bool // of the prefill: its role is no output
+	inner    bool // reasoning or a tool call
 	end      string
 	engine   Engine
 	id       bool // objectFacts.id is that of a response
@@ -279,6 +280,7 @@ func (o *Observer) apply() {
 		o.responseID = string(o.id[:o.object.idLen])
 	}
 	o.failed = o.failed || e.failed
+	o.inner = o.inner || e.inner
 	switch {
 	case e.done:
 		o.end = EndDone

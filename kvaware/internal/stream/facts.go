@@ -57,6 +57,13 @@ func kindOf(name []byte) eventKind {
 	return kindOther
 }
 
+// innerType reports whether events of a type of the responses API carry
+// reasoning or a tool call.
+func innerType(name []byte) bool {
+	return bytes.HasPrefix(name, []byte("response.")) && bytes.HasSuffix(name, []byte(".delta")) &&
+		!bytes.HasPrefix(name, []byte("response.output_text.")) && !bytes.HasPrefix(name, []byte("response.refusal."))
+}
+
 // usage holds one usage object. Zero: not stated or stated as zero, but for
 // cached, which is one more than stated.
 type usage struct {
@@ -162,6 +169,9 @@ func (o *Observer) text() {
 		}
 	case fieldRole:
 		o.choice.role = true
+	case fieldInner, fieldInnerParts, fieldThinking, fieldArguments:
+		o.event.inner = true
+		o.wrote()
 	default:
 		o.wrote()
 	}
@@ -183,6 +193,7 @@ func (o *Observer) captured(b []byte) {
 	switch o.scanner.field {
 	case fieldType:
 		x.kind = kindOf(b)
+		o.event.inner = o.event.inner || innerType(b)
 	case fieldObject:
 		switch string(b) {
 		case "response":
@@ -283,7 +294,10 @@ func (o *Observer) opened(f field, array bool) {
 			x.failed = true
 		}
 	case fieldArguments:
+		o.event.inner = true
 		o.wrote()
+	case fieldInnerParts, fieldToolCall:
+		o.event.inner = true
 	case fieldProgress:
 		x.progress = true
 		o.event.seen(EngineLlamaCpp)

@@ -33,7 +33,9 @@ func fieldOf(n node, key []byte) field {
 		switch string(key) {
 		case "content", "reasoning_details":
 			return fieldParts
-		case "reasoning", "reasoning_content", "reasoning_text", "thinking", "refusal":
+		case "reasoning", "reasoning_content", "reasoning_text", "thinking":
+			return fieldInner
+		case "refusal":
 			return fieldText
 		case "role":
 			return fieldRole
@@ -52,7 +54,7 @@ func fieldOf(n node, key []byte) field {
 	case nodeFunction:
 		switch string(key) {
 		case "name":
-			return fieldText
+			return fieldInner
 		case "arguments", "input":
 			return fieldArguments
 		}
@@ -63,10 +65,14 @@ func fieldOf(n node, key []byte) field {
 		}
 	case nodePart:
 		switch string(key) {
-		case "text", "refusal", "name", "transcript", "arguments":
+		case "text", "refusal", "transcript":
 			return fieldText
-		case "content", "thinking", "summary":
+		case "name", "arguments":
+			return fieldInner
+		case "content":
 			return fieldParts
+		case "thinking", "summary":
+			return fieldInnerParts
 		}
 	case nodeUsage:
 		return usageField(key)
@@ -86,7 +92,7 @@ func fieldOf(n node, key []byte) field {
 		case "content":
 			return fieldParts
 		case "thinking":
-			return fieldText
+			return fieldInner
 		case "tool_calls":
 			return fieldToolCalls
 		case "usage":
@@ -94,15 +100,19 @@ func fieldOf(n node, key []byte) field {
 		}
 	case nodeBlockDelta:
 		switch string(key) {
-		case "text", "thinking", "partial_json":
+		case "text":
 			return fieldText
+		case "thinking", "partial_json":
+			return fieldInner
 		case "stop_reason":
 			return fieldStopReason
 		}
 	case nodeContentBlock:
 		switch string(key) {
-		case "text", "thinking":
+		case "text":
 			return fieldText
+		case "thinking":
+			return fieldInner
 		}
 	case nodeResponse:
 		switch string(key) {

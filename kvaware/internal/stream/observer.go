@@ -97,6 +97,9 @@ type Summary struct {
 	// Transferred: prefill and decode ran on two engines, so CachedTokens may be
 	// what one got from the other.
 	Transferred bool
+	// Inner: the output holds reasoning or tool calls, which later turns of a
+	// conversation carry in another form, if at all.
+	Inner bool
 	// EndedNormally: the end of the protocol was reached and no error sent.
 	// Failed: the engine sent an error, within the stream or as HTTP status.
 	EndedNormally, Failed bool
@@ -162,7 +165,7 @@ type Observer struct {
 	responseID                   string
 	engine                       Engine
 	end                          string
-	failed, transferred          bool
+	failed, transferred, inner   bool
 	bytes                        int64 // of a compressed response
 }
 
@@ -216,6 +219,7 @@ func (o *Observer) End(clean bool) Summary {
 		Deltas:       o.deltas,
 		Streamed:     o.shape == shapeSSE || o.shape == shapeJSON && o.framing.lines,
 		Transferred:  o.transferred,
+		Inner:        o.inner,
 		Failed:       o.failed,
 		Engine:       o.engine,
 		ResponseID:   o.responseID,

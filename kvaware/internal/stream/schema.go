@@ -91,8 +91,10 @@ const (
 	fieldChoiceDelta
 	fieldChoiceFinish
 	fieldTokenIDs
-	fieldText  // generated when not empty
-	fieldParts // a text, or a list of blocks
+	fieldText       // generated when not empty
+	fieldInner      // the same, of reasoning or a tool call
+	fieldParts      // a text, or a list of blocks
+	fieldInnerParts // the same, of reasoning
 	fieldPart
 	fieldRole
 	fieldToolCalls
@@ -138,6 +140,7 @@ var opens = [fieldCount][2]node{
 	fieldChoiceDelta:  {asObject: nodeDelta},
 	fieldTokenIDs:     {asArray: nodeIDs},
 	fieldParts:        {asArray: nodeParts},
+	fieldInnerParts:   {asArray: nodeParts},
 	fieldPart:         {asObject: nodePart},
 	fieldToolCalls:    {asArray: nodeToolCalls},
 	fieldToolCall:     {asObject: nodeToolCall},
@@ -202,7 +205,9 @@ var readings = [fieldCount]reading{
 	fieldGeneratedText: readEmpty,
 	fieldToken:         readEmpty,
 	fieldText:          readEmpty,
+	fieldInner:         readEmpty,
 	fieldParts:         readEmpty,
+	fieldInnerParts:    readEmpty,
 	fieldPart:          readEmpty,
 	fieldRole:          readEmpty,
 	fieldArguments:     readEmpty,
