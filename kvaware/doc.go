@@ -118,7 +118,8 @@
 //
 // Where an answer reports how many prompt tokens were cached, the attempt is compared
 // with what its upstream was believed to hold of the prompt when it was pinned
-// (reported.go, route/reported.go), and the index corrected (prefix/correct.go).
+// (reported.go, route/reported.go), and the index corrected (prefix/correct.go). How
+// much of an output the next turn finds is learnt from the same (route/outputs.go).
 //
 // # Recordings
 //

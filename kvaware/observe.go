@@ -139,6 +139,9 @@ func (b *observedBody) conclude(clean bool) (failed bool) {
 	}
 	a.routing.learn(sum.PromptTokens)
 	a.corrects(&sum)
+	if sum.EndedNormally && sum.Deltas > 0 {
+		a.placement.Answered(sum.Inner)
+	}
 	switch sum.Engine {
 	case stream.EngineUnknown:
 	case stream.EngineVLLM, stream.EngineSGLang:

@@ -137,3 +137,28 @@ func TestBlocksOfAnEngineAreLearntFromWhatItReports(t *testing.T) {
 		}
 	}
 }
+
+// A conversation of 161 ids, 80 tokens of answer, and 240 more ids behind them.
+func TestWhatAnAnswerAddedCountsOnceItWasReported(t *testing.T) {
+	e := newReporter(t)
+	c := proxytest.Start(t, "", site(e.Addr(), "", ""))
+	turns := func(first int) (cached int) {
+		body := func(n int) string {
+			return fmt.Sprintf(`{"model":"m","stream":true,"prompt":%s}`, ids(first*1000, n))
+		}
+		e.usage = `"prompt_tokens":161,"completion_tokens":80`
+		cachedTokens(t, c, "/v1/completions", body(161))
+		e.usage = `"prompt_tokens":401,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":240}`
+		cached, _ = cachedTokens(t, c, "/v1/completions", body(401))
+		return cached
+	}
+	if cached := turns(1); cached != 160 {
+		t.Errorf("%d cached before anything is known", cached)
+	}
+	for first := 2; first < 40; first++ {
+		turns(first)
+	}
+	if cached := turns(41); cached != 240 {
+		t.Errorf("%d cached", cached)
+	}
+}

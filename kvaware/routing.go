@@ -182,7 +182,7 @@ func (rt *routing) demandOf(ctx context.Context, rd *tokenize.Reader, req *token
 		rd.NameModel(req, name)
 	}
 	rt.chain(ctx, rd, req)
-	rt.request.Namespace = req.Namespace ^ rt.tenant
+	rt.request.Namespace, rt.request.Model = req.Namespace^rt.tenant, req.Namespace
 	rt.ratioKey = tokenize.RatioKey{Model: req.Namespace ^ p.tokens.key, Script: rd.Script()}
 	rt.request.Ratio = 1
 	if !rt.exact {

@@ -15,8 +15,9 @@
 //
 //   - A prompt's path enters when its request is charged (Pin) and cannot be
 //     evicted while the request runs.
-//   - Streamed output takes room as well (Grow). Its content is unknown, so it
-//     never matches.
+//   - Streamed output takes room as well (Grow). Its tokens are unknown, so it
+//     never matches; a lookup may ask how much of it lies behind what is held
+//     (Found.Outputs).
 //   - When the request ends (Done), its path moves to the recent end of the
 //     upstream's LRU, tail first: the output is the oldest part of it, the head
 //     of the prompt the youngest. Only then can it be evicted, least recently

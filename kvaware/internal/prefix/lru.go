@@ -135,15 +135,6 @@ func (x *Index) unpin(c *cache, id uint32) {
 	x.trim(s.node)
 }
 
-// outputBehind returns how many blocks the newest output behind a span has.
-func (x *Index) outputBehind(id uint32) int {
-	out := x.spans.at(id).outs
-	if out == 0 {
-		return 0
-	}
-	return int(x.spans.at(out).n)
-}
-
 // takeOver hands up to n blocks of the newest output behind a span over to a
 // prompt that continues there.
 func (x *Index) takeOver(c *cache, up uint32, n int) {

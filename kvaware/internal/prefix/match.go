@@ -20,12 +20,16 @@ type Found struct {
 	// Pinned is how many of the leading blocks running requests hold there, fresh or
 	// not; the others are idle. At least as long as Held, or nil if not wanted.
 	Pinned []int32
+	// Outputs are those behind the end of what is held, where the chain goes on there
+	// and the upstream does not report. At least as long as Held, or nil if not wanted.
+	Outputs []Output
 }
 
 // Find looks a chain up. It does not allocate.
 func (x *Index) Find(ns uint64, chain []uint64, f *Found) {
 	clear(f.Held)
 	clear(f.Pinned)
+	clear(f.Outputs)
 	seed := seedOf(ns)
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -51,7 +55,7 @@ func (x *Index) Find(ns uint64, chain []uint64, f *Found) {
 	// with no more holders than its child has no news.
 	dst := f.Held
 	fresh, stale := x.freshness(f.Fresh), false
-	closer := f.Pinned != nil || fresh.matters
+	closer := f.Pinned != nil || f.Outputs != nil || fresh.matters
 	known := uint32(0)
 	for at != 0 {
 		n := x.nodes.at(at)
@@ -66,7 +70,7 @@ func (x *Index) Find(ns uint64, chain []uint64, f *Found) {
 			}
 			dst[slot] = int32(before + min(int(s.n), common))
 			if closer {
-				stale = x.lookCloser(f, slot, s, fresh) || stale
+				stale = x.lookCloser(f, slot, s, len(chain), fresh) || stale
 			}
 			news--
 		}
@@ -83,13 +87,22 @@ func (x *Index) Find(ns uint64, chain []uint64, f *Found) {
 }
 
 // lookCloser fills in what else is wanted of an upstream whose last span on the
-// chain's way is s, and reports whether nothing of it is fresh.
-func (x *Index) lookCloser(f *Found, slot int32, s *span, fresh freshness) (stale bool) {
+// chain's way is s, and reports whether nothing of it is fresh. Chain is the
+// chain's length.
+func (x *Index) lookCloser(f *Found, slot int32, s *span, chain int, fresh freshness) (stale bool) {
 	blocks := f.Held[slot]
 	if f.Pinned != nil {
 		f.Pinned[slot] = x.pinnedUpTo(s, blocks)
 	}
+	if f.Outputs != nil && s.outs != 0 && int(blocks) < chain {
+		if n := x.nodes.at(s.node); int(blocks) == int(n.before)+n.blocks() {
+			f.Outputs[slot] = x.outputBehind(s)
+		}
+	}
 	if fresh.matters && x.caches[s.cache].reports {
+		if f.Outputs != nil {
+			f.Outputs[slot] = Output{}
+		}
 		if blocks = x.freshUpTo(s, blocks, fresh); blocks == 0 {
 			blocks, stale = seenStale, true
 		}

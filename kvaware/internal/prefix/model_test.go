@@ -33,6 +33,7 @@ type modelOutput struct {
 	behind modelKey
 	n, age int
 	idle   uint32
+	kind   Content
 }
 
 type modelCache struct {
@@ -50,6 +51,7 @@ type modelPath struct {
 	keys  []modelKey
 	out   int
 	seen  bool
+	kind  Content
 
 	// When it was pinned.
 	before       Before
@@ -271,20 +273,37 @@ func (m *model) price(c *modelCache, n int, e *Eviction, chance func(idle uint32
 	return sum
 }
 
-// takeOver hands output over, and returns how much there was.
-func (c *modelCache) takeOver(behind modelKey, n int) int {
-	var newest *modelOutput
+// newestOutput returns the newest output behind a block, or nil.
+func (c *modelCache) newestOutput(behind modelKey) (newest *modelOutput) {
 	for _, o := range c.outputs {
 		if o.behind == behind && (newest == nil || o.age > newest.age) {
 			newest = o
 		}
 	}
-	if newest == nil {
-		return 0
+	return newest
+}
+
+// takeOver hands output over, and returns what there was.
+func (c *modelCache) takeOver(behind modelKey, n int) (output Output) {
+	if o := c.newestOutput(behind); o != nil {
+		output = Output{Blocks: int32(o.n) - 1, Content: o.kind}
+		c.shrink(o, min(n, o.n))
 	}
-	output := newest.n
-	c.shrink(newest, min(n, newest.n))
 	return output
+}
+
+// outputs is the output behind what each upstream holds of a chain.
+func (m *model) outputs(ns uint64, chain []uint64) []Output {
+	outs := make([]Output, len(m.holders))
+	for h, held := range m.match(ns, chain) {
+		if held == 0 || int(held) == len(chain) || m.holders[h].reports {
+			continue
+		}
+		if o := m.holders[h].newestOutput(modelKey{ns, chain[held-1]}); o != nil {
+			outs[h] = Output{Blocks: int32(o.n) - 1, Content: o.kind}
+		}
+	}
+	return outs
 }
 
 func (m *model) alive(p *modelPath) bool {
@@ -343,7 +362,7 @@ func (m *model) finish(p *modelPath, served bool) {
 	c.generating -= p.out
 	if served && p.out > 0 {
 		m.clock++
-		o := &modelOutput{n: p.out, age: m.clock, idle: m.tick}
+		o := &modelOutput{n: p.out, age: m.clock, idle: m.tick, kind: p.kind}
 		if len(p.keys) > 0 {
 			o.behind = p.keys[len(p.keys)-1]
 		}

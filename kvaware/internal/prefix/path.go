@@ -12,7 +12,8 @@ type Path struct {
 	leaf  uint32 // the last span, 0 if no block entered
 	out   uint32 // blocks of output
 
-	unseen bool // its first token was not seen yet
+	unseen  bool // its first token was not seen yet
+	content Content
 
 	// What its cache held before, and how much was known of the cache then.
 	before Before
@@ -24,7 +25,7 @@ type Path struct {
 type Before struct {
 	Held   int // leading ones
 	Sure   int // of these, known to have been prefilled
-	Output int // the newest output behind them, where the prompt goes on
+	Output     // the newest behind them, where the prompt goes on
 }
 
 // Before returns what was there of the prompt when its path was pinned.
@@ -59,7 +60,7 @@ func (x *Index) Pin(h Holder, ns uint64, chain []uint64) Path {
 		s := x.spans.find(id, c.id)
 		if s == 0 {
 			if leaf != 0 && depth == p.before.Held {
-				p.before.Output = x.outputBehind(leaf)
+				p.before.Output = x.outputBehind(x.spans.at(leaf))
 			}
 			x.takeOver(c, leaf, len(rest))
 			s = x.newSpan(c, id, leaf)
@@ -166,7 +167,7 @@ func (x *Index) finish(p *Path, served bool) {
 	c.generating -= int(out)
 	if served && out > 0 {
 		c.output += int(out)
-		c.idleSpans.pushNewest(&x.spans, x.newOutput(c, p.leaf, out))
+		c.idleSpans.pushNewest(&x.spans, x.newOutput(c, p.leaf, out, p.content))
 	}
 	nodes := 0
 	for id := p.leaf; id != 0; nodes++ {

@@ -134,6 +134,8 @@ func rehearse(s script) error {
 			m.grow(d.model, n)
 		case op >= 60 && op < 65:
 			d := running[s.next(len(running))]
+			d.model.kind = Content(s.next(Contents))
+			x.Answered(&d.real, d.model.kind)
 			if got := d.real.Before(); got != d.model.before {
 				return fmt.Errorf("step %d: %+v before, want %+v", step, got, d.model.before)
 			}
@@ -219,6 +221,7 @@ func compare(x *Index, m *model, prompts [][]uint64) error {
 		}
 	}
 	dst, pinned := make([]int32, len(m.holders)), make([]int32, len(m.holders))
+	outs := make([]Output, len(m.holders))
 	uses := make([]Use, len(m.holders))
 	x.Uses(uses)
 	for ns := range uint64(2) {
@@ -227,7 +230,10 @@ func compare(x *Index, m *model, prompts [][]uint64) error {
 			if want := m.match(ns, chain); !slices.Equal(dst, want) {
 				return fmt.Errorf("match of %d blocks: %v, want %v", len(chain), dst, want)
 			}
-			x.Find(ns, chain, &Found{Held: dst, Pinned: pinned, Fresh: true})
+			x.Find(ns, chain, &Found{Held: dst, Pinned: pinned, Outputs: outs, Fresh: true})
+			if want := m.outputs(ns, chain); !slices.Equal(outs, want) {
+				return fmt.Errorf("outputs %v behind %v of %d blocks, want %v", outs, m.match(ns, chain), len(chain), want)
+			}
 			if want := m.matchFresh(ns, chain); !slices.Equal(dst, want) {
 				return fmt.Errorf("%v of %d blocks are fresh, want %v", dst, len(chain), want)
 			}

@@ -21,6 +21,8 @@ type span struct {
 	older, newer uint32 // neighbours in the cache's list
 	left, right  uint32 // neighbours among the spans of the node, or among the outputs behind up
 	chain        uint32 // next span of the bucket, or next free span
+
+	content Content // of output
 }
 
 // spanTable is the table of spans by node and cache. Output spans are in its
@@ -144,10 +146,10 @@ func (x *Index) newSpan(c *cache, node, up uint32) uint32 {
 }
 
 // newOutput makes the span of n blocks of output that follow up.
-func (x *Index) newOutput(c *cache, up, n uint32) uint32 {
+func (x *Index) newOutput(c *cache, up, n uint32, content Content) uint32 {
 	id := x.spans.alloc()
 	s := x.spans.at(id)
-	*s = span{cache: c.id, up: up, n: n, sure: n, idle: x.tick}
+	*s = span{cache: c.id, up: up, n: n, sure: n, idle: x.tick, content: content}
 	if up != 0 {
 		u := x.spans.at(up)
 		s.right = u.outs

@@ -26,11 +26,14 @@ type Placement struct {
 	sent   time.Duration
 
 	blockSize, choices int
-	measure            measure // of the only prompt
-	prompts            []pinnedPrompt
-	onePrompt          [1]pinnedPrompt
-	generated          []int // tokens by sequence
-	oneSequence        [1]int
+	// Of the only prompt, if there is but one.
+	measure     measure
+	blocks      int // in its chain
+	model       uint64
+	prompts     []pinnedPrompt
+	onePrompt   [1]pinnedPrompt
+	generated   []int // tokens by sequence
+	oneSequence [1]int
 
 	ended atomic.Bool
 }
@@ -84,7 +87,7 @@ func (r *Router) charge(c *Choice, q *Request, p *Placement, i int, now time.Dur
 		return
 	}
 	if q.Reuses && len(q.Demand.Prompts) == 1 && len(q.Chains) == 1 {
-		p.measure = q.measure(0)
+		p.measure, p.blocks, p.model = q.measure(0), len(q.Chains[0]), q.Model
 	}
 	p.prompts = p.onePrompt[:]
 	if len(q.Chains) > len(p.onePrompt) {

@@ -22,10 +22,11 @@ func (p *Placement) Reported(tokens, block int) prefix.Correction {
 	if p.measure.ratio != 1 {
 		least -= slack // it may fall short of a whole block
 	}
+	p.learnOutputs(p.measure.blocks(tokens))
 	switch {
 	case tokens < least/block*block-slack:
 		return p.router.Index.Missed(path, p.measure.blocks(tokens))
-	case tokens-slack > p.measure.cachedTokens(before.Held+before.Output):
+	case tokens-slack > p.measure.cachedTokens(before.Held+int(before.Output.Blocks)):
 		return p.router.Index.Exceeded(path)
 	}
 	return prefix.Agreed

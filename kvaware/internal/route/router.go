@@ -15,8 +15,9 @@ import (
 
 // Router places the requests of one pool. It is safe for concurrent use.
 type Router struct {
-	Ledger *ledger.Ledger
-	Index  *prefix.Index
+	Ledger  *ledger.Ledger
+	Index   *prefix.Index
+	outputs outputShares
 	// rand breaks ties. It is used under the ledger's lock.
 	rand choose.Rand
 }
@@ -78,6 +79,7 @@ type Request struct {
 	Counted   []int
 	Ratio     float64 // positive
 	Namespace uint64  // chains match within it only
+	Model     uint64  // any hash of it
 	BlockSize int     // tokens in a block, 1 or more
 
 	// Reports are asked for what engines say that they hold of the prompts; nil if
@@ -176,12 +178,14 @@ type Choice struct {
 
 	loads  []*ledger.Upstream
 	terms  []choose.Terms
-	needs  []int        // by candidate: blocks that the request would newly take
-	held   []int32      // by slot: leading blocks of the last prompt matched
-	said   reported     // what engines say of each prompt
-	pinned []int32      // by slot: of these, pinned ones
-	uses   []prefix.Use // by slot
-	price  prefix.Eviction
+	needs  []int    // by candidate: blocks that the request would newly take
+	held   []int32  // by slot: leading blocks of the last prompt matched
+	said   reported // what engines say of each prompt
+	pinned []int32  // by slot: of these, pinned ones
+
+	outputs []prefix.Output // by slot: behind them
+	uses    []prefix.Use    // by slot
+	price   prefix.Eviction
 
 	outlook output.Outlook
 }
@@ -347,7 +351,16 @@ func (r *Router) match(c *Choice, q *Request, prompt int, pinned bool) []int32 {
 		c.pinned = bySlot(c.pinned, len(c.held))
 		found.Pinned = c.pinned
 	}
+	shares := r.outputs.of(q.Model)
+	credited := shares != [prefix.Contents]float32{}
+	if credited {
+		c.outputs = bySlot(c.outputs, len(c.held))
+		found.Outputs = c.outputs
+	}
 	r.Index.Find(q.Namespace, q.Chains[prompt], &found)
+	if credited {
+		c.creditOutputs(q.Chains[prompt], &shares)
+	}
 	c.said.raise(prompt, c.held)
 	c.blend()
 	for i := range c.Candidates {
