@@ -104,7 +104,7 @@ func (a *adminAPI) ask(ctx context.Context, method, path string, query url.Value
 	}
 	res, err := a.client.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("no Caddy answers at %s: %w: is it running, with the admin API at that address (--address, --config)?", a.address, cause(err))
+		return nil, failure{fmt.Errorf("no Caddy answers at %s: %w: is it running, with the admin API at that address (--address, --config)?", a.address, cause(err)), exitNoCaddy}
 	}
 	if res.StatusCode == http.StatusOK {
 		return res, nil
@@ -116,13 +116,18 @@ func (a *adminAPI) ask(ctx context.Context, method, path string, query url.Value
 	var refusal struct {
 		Error string `json:"error"`
 	}
-	if json.Unmarshal(answer, &refusal) == nil && refusal.Error != "" {
-		return nil, fmt.Errorf("the Caddy at %s says: %s", a.address, refusal.Error)
+	switch {
+	case json.Unmarshal(answer, &refusal) == nil && refusal.Error != "":
+		err = fmt.Errorf("the Caddy at %s says: %s", a.address, refusal.Error)
+	case res.StatusCode == http.StatusNotFound:
+		err = fmt.Errorf("the Caddy at %s has no %s: it was built without kv_aware, or with another version of it", a.address, path)
+	default:
+		return nil, fmt.Errorf("the Caddy at %s answers %s", a.address, res.Status)
 	}
 	if res.StatusCode == http.StatusNotFound {
-		return nil, fmt.Errorf("the Caddy at %s has no %s: it was built without kv_aware, or with another version of it", a.address, path)
+		err = failure{err, exitNoPolicy}
 	}
-	return nil, fmt.Errorf("the Caddy at %s answers %s", a.address, res.Status)
+	return nil, err
 }
 
 // cause takes off what the client says of the request.

@@ -13,6 +13,7 @@ import (
 var commands = []func() *cobra.Command{
 	tokenizeCommand,
 	explainCommand,
+	statusCommand,
 	replayCommand,
 	recordCommand,
 }
@@ -33,6 +34,8 @@ func addCommands(parent *cobra.Command) {
 	parent.Args = cobra.NoArgs // so that a misspelt command is an error
 	parent.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	for _, make := range commands {
-		parent.AddCommand(make())
+		cmd := make()
+		cmd.RunE = exiting(cmd.RunE)
+		parent.AddCommand(cmd)
 	}
 }
