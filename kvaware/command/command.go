@@ -14,6 +14,7 @@ var commands = []func() *cobra.Command{
 	tokenizeCommand,
 	explainCommand,
 	statusCommand,
+	topCommand,
 	replayCommand,
 	recordCommand,
 }

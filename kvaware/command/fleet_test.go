@@ -132,8 +132,10 @@ func TestExitCodesTellWhatIsWrong(t *testing.T) {
 		text string
 	}{
 		{[]string{"status", "--address", proxytest.Refused(t)}, exitNoCaddy, "no Caddy answers"},
+		{[]string{"top", "--address", proxytest.Refused(t)}, exitNoCaddy, "no Caddy answers"},
 		{[]string{"status", "--address", strings.TrimPrefix(other.URL, "http://")}, exitNoPolicy, "built without kv_aware"},
 		{[]string{"status", "--address", none}, exitNoPolicy, "no proxy with lb_policy kv_aware in its configuration"},
+		{[]string{"top", "--address", none}, exitNoPolicy, "no proxy with lb_policy kv_aware in its configuration"},
 		{[]string{"status", "--address", none, "--pool", "x"}, exitNoPolicy, "no such pool"},
 		{[]string{"explain", "-", "--address", none}, exitNoPolicy, "no pool"},
 		{[]string{"status", "--address", "127.0.0.1:1-9"}, 1, "no address"},
