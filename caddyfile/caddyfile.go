@@ -52,6 +52,9 @@ type Option struct {
 func Block(d *caddyfile.Dispenser, options ...Option) error {
 	owner := d.Val()
 	if d.NextArg() {
+		if len(options) == 0 {
+			return d.Errf("%s has no options: unexpected argument %s", owner, shown(d.Val()))
+		}
 		return d.Errf("%s takes its options in a block, one a line: unexpected argument %s", owner, shown(d.Val()))
 	}
 	return readOptions(d, owner, "", options)
@@ -153,6 +156,9 @@ func bad(d *caddyfile.Dispenser, name, value, want string) error {
 func unknown(d *caddyfile.Dispenser, owner string, options []Option) error {
 	if d.Val() == "{" { // left by a reader that looks for no block
 		return d.Errf("%s: unexpected '{': the option before it takes no block", owner)
+	}
+	if len(options) == 0 {
+		return d.Errf("%s has no options: unexpected %s", owner, shown(d.Val()))
 	}
 	hint := ""
 	if near, ok := nearest(d.Val(), options); ok {

@@ -128,6 +128,14 @@
 // whether it was answered. The goroutine that serves the recording hashes all
 // under the recording's own key and writes it, in the order of arrival.
 //
+// # The dashboard
+//
+// Its page and stream are package dashboard's, which gets JSON: in the handler
+// kv_aware_dashboard from this process, in the command from the admin API. What is
+// of the last minute (package recent) is counted beside the metrics. Decisions are
+// kept by the request that was decided on, copied under the ledger's lock and
+// therefore at most ten a second (decisions.go); the app writes the history.
+//
 // # State and reloads
 //
 // The router with its index and ledger, the token cache, ratios and keys belong to a
@@ -143,7 +151,7 @@
 //
 // In this order: the ledger's, the index's; and the pool's own, the index's. The
 // pool's guards its maps and parameters and is never held together with the
-// ledger's. Token cache, ratios, response owners and recordings have locks of
-// their own, taken under none of these. No I/O, no encoding and no logging happens
-// under any of them.
+// ledger's. Token cache, ratios, response owners, recordings, decisions and history
+// have locks of their own, taken under none of these. No I/O, no encoding and no
+// logging happens under any of them.
 package kvaware

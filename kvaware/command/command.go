@@ -17,6 +17,7 @@ var commands = []func() *cobra.Command{
 	topCommand,
 	replayCommand,
 	recordCommand,
+	dashboardCommand,
 }
 
 func init() {

@@ -16,8 +16,8 @@ import (
 const (
 	// seconds are kept; the last one is still being counted.
 	seconds = 64
-	// RateWindow is what rates are of, and Window what all else is of, the running
-	// second not included. Sketches forget by quarters of Window.
+	// RateWindow is what rates are of, in whole seconds, and Window what all else is
+	// of. Sketches forget by quarters of it.
 	RateWindow = 10 * time.Second
 	Window     = time.Minute
 )
@@ -95,13 +95,13 @@ func (u *Upstream) AddTo(t *Totals, now time.Duration) {
 	for i := range u.seconds {
 		s := &u.seconds[i]
 		age := last - s.number.Load()
-		if s.number.Load() == 0 || age < 0 || age >= int64(Window/time.Second) {
+		if s.number.Load() == 0 || age < -1 || age >= int64(Window/time.Second) {
 			continue
 		}
 		prompt, cached := s.prompt.Load(), s.cached.Load()
 		t.PromptTokens += prompt
 		t.CachedTokens += cached
-		if age < rated {
+		if age >= 0 && age < rated {
 			requests += s.requests.Load()
 			generated += s.output.Load()
 			computed += prompt - cached

