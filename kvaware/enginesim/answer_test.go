@@ -248,7 +248,7 @@ func TestABatchWithSeveralChoicesIsSoManySequences(t *testing.T) {
 
 func TestPartsToolsAndImagesBelongToThePrompt(t *testing.T) {
 	tokens := func(body string) (int, uint64) {
-		c, err := readCall(chat, strings.NewReader(body), 4)
+		c, err := reading{blockSize: 4}.readCall(chat, strings.NewReader(body))
 		if err != nil {
 			t.Fatalf("%s: %v", body, err)
 		}

@@ -31,7 +31,7 @@ func FuzzReadCall(f *testing.F) {
 		if isChat {
 			dialect = chat
 		}
-		c, err := readCall(dialect, bytes.NewReader(body), blockSize)
+		c, err := reading{blockSize: blockSize}.readCall(dialect, bytes.NewReader(body))
 		if err != nil {
 			var answer *apiError
 			if !errors.As(err, &answer) || answer.Code < 400 {

@@ -8,7 +8,8 @@
 //
 // What is real: continuous batching, chunked prefill, the prefix cache with its
 // evictions, queueing, preemption, and the shapes of requests, streams, errors
-// and metrics. What is not: the text, and tokens, which are pieces of 4 bytes.
+// and metrics. What is not: the text, and tokens, which are pieces of 4 bytes; the
+// path /tokenize tells their ids, so that a router may ask for them.
 //
 // # Life
 //
@@ -37,8 +38,9 @@ func init() {
 
 // Handler answers as a simulated inference engine, for demonstrations and tests
 // without a GPU. It serves `POST /v1/chat/completions` and `/v1/completions`
-// (streamed or not), `GET /v1/models`, `/health` and `/metrics` with the names
-// that vLLM gives them, and `POST /reset_prefix_cache`. Any model name is accepted.
+// (streamed or not), `POST /tokenize`, `GET /v1/models`, `/health` and `/metrics`
+// with the names that vLLM gives them, and `POST /reset_prefix_cache`. Any model
+// name is accepted.
 //
 // The header `X-Engine-Fail` makes one request fail, in the words of `fail`.
 //
@@ -222,6 +224,7 @@ var routes = map[string]route{
 	"/v1/chat/completions": {http.MethodPost, (*Handler).serveChat},
 	"/v1/completions":      {http.MethodPost, (*Handler).serveCompletions},
 	"/v1/models":           {http.MethodGet, (*Handler).serveModels},
+	"/tokenize":            {http.MethodPost, (*Handler).serveTokenize},
 	"/health":              {http.MethodGet, (*Handler).serveHealth},
 	"/metrics":             {http.MethodGet, (*Handler).serveMetrics},
 	"/reset_prefix_cache":  {http.MethodPost, (*Handler).serveReset},

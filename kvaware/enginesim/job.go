@@ -41,16 +41,13 @@ type job struct {
 
 // generate answers a request for text.
 func (h *Handler) generate(w http.ResponseWriter, r *http.Request, dialect api, fail failure) error {
-	c, err := readCall(dialect, r.Body, h.key.params.BlockSize)
+	c, err := h.reading().readCall(dialect, r.Body)
 	var answer *apiError
 	switch {
 	case errors.As(err, &answer):
 		return answer.write(w)
 	case err != nil:
 		return bodyError(err).write(w)
-	}
-	if c.model == "" {
-		c.model = h.Model
 	}
 	if fail.kind == fail500 {
 		return errEngine.write(w)
@@ -69,6 +66,11 @@ func (h *Handler) generate(w http.ResponseWriter, r *http.Request, dialect api, 
 		return j.stream(r.Context(), w)
 	}
 	return j.respond(r.Context(), w)
+}
+
+// reading is what the engine reads requests for.
+func (h *Handler) reading() reading {
+	return reading{blockSize: h.key.params.BlockSize, model: h.Model}
 }
 
 // bodyError words what went wrong while the body was read.

@@ -23,7 +23,7 @@ func TestTheRealClockKeepsThePaceOfTheVirtualOne(t *testing.T) {
 	gap := func(i int) time.Duration { return time.Duration(37+i*i%91) * time.Millisecond }
 	read := func(i int) *call {
 		body := fmt.Sprintf(`{"prompt":"%s","max_tokens":%d}`, fmt.Sprint(1000+i%7)+strings.Repeat("text", 20+i*53%700), 1+i*29%90)
-		c, err := readCall(completions, strings.NewReader(body), params.BlockSize)
+		c, err := reading{blockSize: params.BlockSize}.readCall(completions, strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +117,7 @@ func TestCancellingTheLastRequestEndsTheGoroutineBeforeTheStep(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := &Handler{MaxModelLen: 3000, Output: 50, replica: r, now: time.Now}
-		c, err := readCall(chat, strings.NewReader(hello), params.BlockSize)
+		c, err := reading{blockSize: params.BlockSize}.readCall(chat, strings.NewReader(hello))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +151,7 @@ func TestAJobOfWhichOnePartDoesNotFitIsNotTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := &Handler{MaxModelLen: 1000, Output: 8, replica: r, now: time.Now}
-	c, err := readCall(completions, strings.NewReader(`{"prompt":["a","`+strings.Repeat("word", 100)+`"]}`), params.BlockSize)
+	c, err := reading{blockSize: params.BlockSize}.readCall(completions, strings.NewReader(`{"prompt":["a","`+strings.Repeat("word", 100)+`"]}`))
 	if err != nil {
 		t.Fatal(err)
 	}

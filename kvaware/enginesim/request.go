@@ -76,6 +76,7 @@ func (c *count) or(otherwise int) int {
 type call struct {
 	api             api
 	model           string
+	salt            string
 	prompts         []prompt
 	choices         int // of each prompt
 	maxTokens       int // of each choice; 0 if the request does not say
@@ -89,20 +90,9 @@ type call struct {
 
 // readCall reads a request within its bounds. The error is to be answered with,
 // unless it is the body's own.
-func readCall(dialect api, from io.Reader, blockSize int) (*call, error) {
-	raw, err := io.ReadAll(io.LimitReader(from, maxBody+1))
+func (as reading) readCall(dialect api, from io.Reader) (*call, error) {
+	b, err := as.readBody(from)
 	if err != nil {
-		return nil, err
-	}
-	if len(raw) > maxBody {
-		return nil, &apiError{
-			Message: fmt.Sprintf("Request body is larger than %d bytes", maxBody),
-			Type:    "Request Entity Too Large",
-			Code:    http.StatusRequestEntityTooLarge,
-		}
-	}
-	var b body
-	if err := unmarshal(raw, &b, ""); err != nil {
 		return nil, err
 	}
 	if b.StreamOptions != nil && !b.Stream {
@@ -111,6 +101,7 @@ func readCall(dialect api, from io.Reader, blockSize int) (*call, error) {
 	c := &call{
 		api:       dialect,
 		model:     b.Model,
+		salt:      b.CacheSalt,
 		choices:   b.N.or(1),
 		minTokens: b.MinTokens.or(0),
 		ignoreEOS: b.IgnoreEOS,
@@ -138,9 +129,9 @@ func readCall(dialect api, from io.Reader, blockSize int) (*call, error) {
 		return nil, badRequest(fmt.Sprintf("n must be at least 1, got %d.", c.choices), "n")
 	}
 	if dialect == chat {
-		err = c.readChat(&b, blockSize)
+		err = c.readChat(b, as)
 	} else {
-		err = c.readCompletions(&b, blockSize)
+		err = c.readCompletions(b, as)
 	}
 	if err != nil {
 		return nil, err
@@ -151,6 +142,29 @@ func readCall(dialect api, from io.Reader, blockSize int) (*call, error) {
 	return c, nil
 }
 
+// readBody decodes a request within its bounds.
+func (as reading) readBody(from io.Reader) (*body, error) {
+	raw, err := io.ReadAll(io.LimitReader(from, maxBody+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(raw) > maxBody {
+		return nil, &apiError{
+			Message: fmt.Sprintf("Request body is larger than %d bytes", maxBody),
+			Type:    "Request Entity Too Large",
+			Code:    http.StatusRequestEntityTooLarge,
+		}
+	}
+	b := new(body)
+	if err := unmarshal(raw, b, ""); err != nil {
+		return nil, err
+	}
+	if b.Model == "" {
+		b.Model = as.model
+	}
+	return b, nil
+}
+
 // message is one of a chat. Content and tool calls are rendered as they stand.
 type message struct {
 	Role      string          `json:"role"`
@@ -159,11 +173,11 @@ type message struct {
 	ToolCalls json.RawMessage `json:"tool_calls"`
 }
 
-func (c *call) readChat(b *body, blockSize int) error {
+func (c *call) readChat(b *body, as reading) error {
 	if !given(b.Messages) {
 		return missing("messages")
 	}
-	p := newPrompt(blockSize, b.Model, b.CacheSalt)
+	p := as.newPrompt(b.Model, b.CacheSalt)
 	if given(b.Tools) {
 		p.push(tokenTools)
 		p.bytes(b.Tools)
@@ -209,7 +223,7 @@ func (c *call) readChat(b *body, blockSize int) error {
 	return nil
 }
 
-func (c *call) readCompletions(b *body, blockSize int) error {
+func (c *call) readCompletions(b *body, as reading) error {
 	if !given(b.Prompt) {
 		return missing("prompt")
 	}
@@ -217,7 +231,7 @@ func (c *call) readCompletions(b *body, blockSize int) error {
 		if len(c.prompts) == maxSequences {
 			return badRequest(fmt.Sprintf("more than %d prompts", maxSequences), "prompt")
 		}
-		p := newPrompt(blockSize, b.Model, b.CacheSalt)
+		p := as.newPrompt(b.Model, b.CacheSalt)
 		fill(&p)
 		if p.tokens == 0 {
 			return badRequest("Either prompt or prompt_embeds must be provided and non-empty.", "prompt")
