@@ -34,7 +34,9 @@ type pool struct {
 // BlockSink is told what the prefix cache holds, within calls of the engine's
 // methods. It must not call the engine.
 type BlockSink interface {
-	Stored(hash uint64)  // a block of that content can be found, and none could before
+	// Stored: a block of that content can be found, and none could before. It is the
+	// i-th of by, and Block(i-1) of that is what it is chained to.
+	Stored(hash uint64, by *Sequence, i int)
 	Removed(hash uint64) // the last block of that content is gone
 	Cleared()            // none can be found any more
 }
@@ -115,9 +117,10 @@ func (p *pool) unlink(id int32) {
 	p.free--
 }
 
-// name makes a full block findable, behind the one before it. Equal blocks computed at the same time are
+// name makes a full block findable, behind the one before it, and tells whether
+// none of its content could be found. Equal blocks computed at the same time are
 // kept side by side, as block tables of running requests never change.
-func (p *pool) name(id int32, hash uint64, before int32) {
+func (p *pool) name(id int32, hash uint64, before int32) (novel bool) {
 	if before != none {
 		p.blocks[before].after = id
 	}
@@ -128,15 +131,13 @@ func (p *pool) name(id int32, hash uint64, before int32) {
 	oldest, ok := p.table.get(hash)
 	if !ok {
 		p.table.put(hash, id)
-		if p.watch != nil {
-			p.watch.Stored(hash)
-		}
-		return
+		return true
 	}
 	o := &p.blocks[oldest]
 	b.prevCopy, b.nextCopy = o.prevCopy, oldest
 	p.blocks[b.prevCopy].nextCopy = id
 	o.prevCopy = id
+	return false
 }
 
 func (p *pool) forget(id int32) {

@@ -89,8 +89,8 @@ type mirror struct {
 	wrong  int // told of what it was told before
 }
 
-func (m *mirror) Stored(hash uint64) {
-	if m.hashes[hash] {
+func (m *mirror) Stored(hash uint64, by *Sequence, i int) {
+	if m.hashes[hash] || by.Block(i) != hash {
 		m.wrong++
 	}
 	if m.hashes == nil {

@@ -118,6 +118,9 @@ func (s *Sequence) hash(i int) uint64 {
 	return x ^ x>>31
 }
 
+// Block returns the chained hash of the i-th block, within a call of a BlockSink.
+func (s *Sequence) Block(i int) uint64 { return s.hash(i) }
+
 // list is a doubly linked list of sequences; a sequence is in one at most.
 type list struct {
 	head, tail *Sequence

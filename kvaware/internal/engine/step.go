@@ -187,7 +187,10 @@ func (e *Engine) nameFull(s *Sequence) {
 		if s.hashed > 0 {
 			before = s.blocks[s.hashed-1]
 		}
-		e.pool.name(s.blocks[s.hashed], s.hash(s.hashed), before)
+		hash := s.hash(s.hashed)
+		if e.pool.name(s.blocks[s.hashed], hash, before) && e.pool.watch != nil {
+			e.pool.watch.Stored(hash, s, s.hashed)
+		}
 	}
 }
 

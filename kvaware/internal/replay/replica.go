@@ -54,7 +54,9 @@ func (p *replica) Finished(s *engine.Sequence, _ time.Duration) {
 }
 
 // The replica is its engine's BlockSink as well, if the policy listens.
-func (p *replica) Stored(hash uint64) { p.run.tell(kvEvent{kind: kvStored, replica: p.id, hash: hash}) }
+func (p *replica) Stored(hash uint64, _ *engine.Sequence, _ int) {
+	p.run.tell(kvEvent{kind: kvStored, replica: p.id, hash: hash})
+}
 func (p *replica) Removed(hash uint64) {
 	p.run.tell(kvEvent{kind: kvRemoved, replica: p.id, hash: hash})
 }
