@@ -54,6 +54,16 @@ func parse(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 //		fail                   refuse|500|die[:<tokens>]|stall[:<tokens>]
 //		fail_rate              <share>
 //
+//		# what the KV cache holds, published over ZeroMQ
+//		kv_events {
+//			endpoint        tcp://<host>:<port>|ipc://<path>
+//			replay_endpoint tcp://<host>:<port>|ipc://<path>
+//			topic           <text>
+//			shape           mixed|arrays|maps
+//			buffer_steps    <batches>
+//			hwm             <batches>
+//		}
+//
 //		# what a step costs
 //		pace {
 //			step    <duration>
@@ -73,6 +83,8 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	const most = math.MaxInt32
 	var speed *float64
 	pace := new(Pace)
+	var kvEvents KVEvents
+	var publishes bool
 	err := kvcaddyfile.Block(d,
 		kvcaddyfile.Option{Name: "model", Read: kvcaddyfile.String(&h.Model)},
 		kvcaddyfile.Option{Name: "speed", Read: kvcaddyfile.Float(&speed, minSpeed, math.MaxFloat64)},
@@ -84,6 +96,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		kvcaddyfile.Option{Name: "output", Read: kvcaddyfile.Int(&h.Output, 1, most)},
 		kvcaddyfile.Option{Name: "fail", Read: readFailure(&h.Fail)},
 		kvcaddyfile.Option{Name: "fail_rate", Read: kvcaddyfile.Float(&h.FailRate, 0, 1)},
+		kvcaddyfile.Option{Name: "kv_events", Read: readKVEvents(&kvEvents, &publishes)},
 		kvcaddyfile.Option{Name: "pace", Read: kvcaddyfile.Sub(
 			kvcaddyfile.Option{Name: "step", Read: kvcaddyfile.Duration(&pace.Step, 1)},
 			kvcaddyfile.Option{Name: "token", Read: kvcaddyfile.Duration(&pace.Token, 1)},
@@ -100,6 +113,9 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if *pace != (Pace{}) {
 		h.Pace = pace
 	}
+	if publishes {
+		h.KVEvents = &kvEvents
+	}
 	return nil
 }
 
@@ -114,6 +130,30 @@ func readFailure(dst *string) kvcaddyfile.Reader {
 			return err
 		}
 		if _, err := parseFailure(*dst); err != nil {
+			return d.Errf("%s: %v", name, err)
+		}
+		return nil
+	}
+}
+
+// readKVEvents reads the block, which may be empty.
+func readKVEvents(k *KVEvents, given *bool) kvcaddyfile.Reader {
+	const most = math.MaxInt32
+	read := kvcaddyfile.Sub(
+		kvcaddyfile.Option{Name: "endpoint", Read: kvcaddyfile.String(&k.Endpoint)},
+		kvcaddyfile.Option{Name: "replay_endpoint", Read: kvcaddyfile.String(&k.ReplayEndpoint)},
+		kvcaddyfile.Option{Name: "topic", Read: kvcaddyfile.String(&k.Topic)},
+		kvcaddyfile.Option{Name: "shape", Read: kvcaddyfile.String(&k.Shape)},
+		kvcaddyfile.Option{Name: "buffer_steps", Read: kvcaddyfile.Int(&k.BufferSteps, 1, most)},
+		kvcaddyfile.Option{Name: "hwm", Read: kvcaddyfile.Int(&k.HWM, 1, most)},
+	)
+	return func(d *caddyfile.Dispenser, name string) error {
+		if err := read(d, name); err != nil {
+			return err
+		}
+		*given = true
+		checked := *k // with defaults, which the config does not show
+		if _, err := checked.settings(); err != nil {
 			return d.Errf("%s: %v", name, err)
 		}
 		return nil

@@ -59,6 +59,14 @@ func TestTheCaddyfileSetsEveryOption(t *testing.T) {
 		output                 64
 		fail                   die:20
 		fail_rate              0.1
+		kv_events {
+			endpoint        tcp://*:5557
+			replay_endpoint ipc:///run/replay
+			topic           kv@a
+			shape           arrays
+			buffer_steps    500
+			hwm             1000
+		}
 		pace {
 			step    6ms
 			token   25us
@@ -70,7 +78,9 @@ func TestTheCaddyfileSetsEveryOption(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"block_size":32,"fail":"die:20","fail_rate":0.1,"handler":"kv_aware_engine","kv_tokens":64000,"max_model_len":4096,` +
+	want := `{"block_size":32,"fail":"die:20","fail_rate":0.1,"handler":"kv_aware_engine",` +
+		`"kv_events":{"buffer_steps":500,"endpoint":"tcp://*:5557","hwm":1000,"replay_endpoint":"ipc:///run/replay","shape":"arrays","topic":"kv@a"},` +
+		`"kv_tokens":64000,"max_model_len":4096,` +
 		`"max_num_batched_tokens":512,"max_num_seqs":8,"model":"llama","name":"a","output":64,` +
 		`"pace":{"context":15,"pair":1,"step":6000000,"token":25000},"speed":2.5}`
 	if len(handlers) != 1 || string(handlers[0]) != want {
@@ -98,6 +108,13 @@ func TestTheDirectiveNeedsNoOptionsAndNamesEnginesApart(t *testing.T) {
 	}
 }
 
+func TestKVEventsNeedNoOptions(t *testing.T) {
+	handlers, err := adapt(t, ":9001 {\n\tkv_aware_engine a {\n\t\tkv_events {\n\t\t}\n\t}\n}")
+	if want := `{"handler":"kv_aware_engine","kv_events":{},"name":"a"}`; err != nil || len(handlers) != 1 || string(handlers[0]) != want {
+		t.Errorf("%s (%v)\nwant %s", handlers, err, want)
+	}
+}
+
 func TestMistakesInTheCaddyfileAreExplained(t *testing.T) {
 	for name, c := range map[string]struct{ block, says string }{
 		"unknown":         {"sped 2", `kv_aware_engine has no option "sped" (did you mean speed?)`},
@@ -111,6 +128,18 @@ func TestMistakesInTheCaddyfileAreExplained(t *testing.T) {
 		"pace unknown":    {"pace {\nstride 1ms\n}", `pace has no option "stride"`},
 		"pace twice":      {"pace {\nstep 1ms\nstep 2ms\n}", "pace step is given twice"},
 		"pace no block":   {"pace 1ms", "pace takes a block"},
+		"events argument": {"kv_events 5557", "kv_events takes a block"},
+		"events twice":    {"kv_events {\n}\nkv_events {\n}", "kv_events is given twice"},
+		"events unknown":  {"kv_events {\nport 5557\n}", `kv_events has no option "port"`},
+		"events missing":  {"kv_events {\nendpoint\n}", "kv_events endpoint has no value"},
+		"events extra":    {"kv_events {\ntopic a b\n}", `unexpected argument "b"`},
+		"topic twice":     {"kv_events {\ntopic a\ntopic b\n}", "kv_events topic is given twice"},
+		"endpoint":        {"kv_events {\nendpoint 127.0.0.1:5557\n}", "write tcp://host:port"},
+		"replay endpoint": {"kv_events {\nreplay_endpoint tcp://::1:5557\n}", "in brackets"},
+		"same endpoint":   {"kv_events {\nreplay_endpoint tcp://127.0.0.1:5557\n}", "give it another port"},
+		"shape":           {"kv_events {\nshape round\n}", "must be mixed, arrays or maps"},
+		"buffer steps":    {"kv_events {\nbuffer_steps 0\n}", "kv_events buffer_steps: bad value"},
+		"hwm":             {"kv_events {\nhwm none\n}", "kv_events hwm: bad value"},
 		"too many braces": {"} }", ""},
 	} {
 		_, err := adapt(t, ":9001 {\n\tkv_aware_engine a {\n"+c.block+"\n}\n}")

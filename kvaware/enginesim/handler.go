@@ -17,7 +17,8 @@
 // parameters, so its cache survives reloads; with other parameters it is another
 // engine, as a real one would have to be restarted for them. Requests keep
 // theirs until they end, whatever becomes of the config. An engine at work has
-// one goroutine, an idle one has none.
+// one goroutine, an idle one has none. Sockets for KV events are open while a
+// running config has the engine; a reload keeps them and their connections.
 package enginesim
 
 import (
@@ -97,6 +98,9 @@ type Handler struct {
 	// The share of requests that fail, from 0 to 1, if `fail` is set. Default: 1.
 	FailRate *float64 `json:"fail_rate,omitempty"`
 
+	// Publish what the KV cache holds. Default: it is not published.
+	KVEvents *KVEvents `json:"kv_events,omitempty"`
+
 	fail    failure
 	replica *replica
 	key     poolKey
@@ -133,7 +137,7 @@ func (*Handler) CaddyModule() caddy.ModuleInfo {
 }
 
 // Provision fills in defaults and takes the engine, a new one if no handler has it.
-func (h *Handler) Provision(caddy.Context) error {
+func (h *Handler) Provision(ctx caddy.Context) error {
 	h.chance, h.now = rand.Float64, time.Now
 	if h.Name == "" {
 		h.Name = defaultName
@@ -165,15 +169,28 @@ func (h *Handler) Provision(caddy.Context) error {
 		return fmt.Errorf("fail_rate %v: must be from 0 to 1", *r)
 	}
 
-	key := poolKey{h.Name, params}
+	key := poolKey{name: h.Name, params: params}
+	if key.events, err = h.KVEvents.settings(); err != nil {
+		return fmt.Errorf("kv_events: %w", err)
+	}
+	if key.events.publishes() {
+		key.model = h.Model
+	}
 	pooled, _, err := replicas.LoadOrNew(key, func() (caddy.Destructor, error) {
-		return newReplica(params)
+		return newReplica(key)
 	})
 	if err != nil {
 		return err
 	}
 	h.key, h.replica = key, pooled.(*replica)
-	return nil
+	if !key.events.publishes() {
+		return nil
+	}
+	app, err := ctx.App("kv_aware_engines")
+	if err != nil {
+		return err
+	}
+	return app.(*App).use(h)
 }
 
 // params returns the model's parameters with defaults for what is not given.

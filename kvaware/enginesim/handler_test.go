@@ -337,6 +337,11 @@ func TestAConfigThatFailsTakesNoEngine(t *testing.T) {
 		"fail nothing":  {Fail: "500:3"},
 		"fail rate":     {Fail: "500", FailRate: &rate},
 		"negative pace": {Pace: &Pace{Token: -1}},
+		"event port":    {KVEvents: &KVEvents{Endpoint: "tcp://127.0.0.1"}},
+		"event shape":   {KVEvents: &KVEvents{Shape: "round"}},
+		"event topic":   {KVEvents: &KVEvents{Topic: strings.Repeat("x", 257)}},
+		"event buffer":  {KVEvents: &KVEvents{BufferSteps: -1}},
+		"event hwm":     {KVEvents: &KVEvents{HWM: -1}},
 	} {
 		h.Name = t.Name()
 		if err := h.Provision(ctx); err == nil {

@@ -70,7 +70,7 @@ func (h *Handler) generate(w http.ResponseWriter, r *http.Request, dialect api, 
 
 // reading is what the engine reads requests for.
 func (h *Handler) reading() reading {
-	return reading{blockSize: h.key.params.BlockSize, model: h.Model}
+	return reading{blockSize: h.key.params.BlockSize, model: h.Model, keepIDs: h.key.events.publishes()}
 }
 
 // bodyError words what went wrong while the body was read.

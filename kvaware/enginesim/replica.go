@@ -18,6 +18,8 @@ var replicas = caddy.NewUsagePool()
 type poolKey struct {
 	name   string
 	params engine.Params
+	events eventSettings
+	model  string // that prompts with events have no adapter for; empty without
 }
 
 // replica runs a modelled engine on the real clock.
@@ -26,8 +28,11 @@ type replica struct {
 
 	mu       sync.Mutex // guards all below, and the sequences of every job in the engine
 	engine   *engine.Engine
-	stepping bool // the goroutine is there
+	recorder recorder // while the engine publishes
+	stepping bool     // the goroutine is there
 	finished [2]uint64
+
+	publisher *publisher // nil: it does not publish
 
 	// emptied wakes the goroutine when the last request was cancelled, so that it
 	// does not sit out the step under way.
@@ -42,15 +47,32 @@ const (
 
 var finishReasons = [...]string{finishStop: "stop", finishLength: "length"}
 
-func newReplica(params engine.Params) (*replica, error) {
+func newReplica(key poolKey) (*replica, error) {
 	r := &replica{started: time.Now(), emptied: make(chan struct{}, 1)}
 	var err error
-	r.engine, err = engine.New(params, (*sink)(r))
-	return r, err
+	if r.engine, err = engine.New(key.params, (*sink)(r)); err != nil {
+		return nil, err
+	}
+	if key.events.publishes() {
+		r.publisher = newPublisher(key.events)
+		r.recorder = recorder{blockSize: key.params.BlockSize, model: key.model}
+		r.engine.WatchBlocks(&r.recorder)
+	}
+	return r, nil
+}
+
+// leave ends a call of the engine: it has published what that call changed, and
+// unlocks.
+func (r *replica) leave() {
+	if events := r.recorder.take(); len(events) > 0 {
+		r.publisher.publish(events)
+	}
+	r.mu.Unlock()
 }
 
 // Destruct has nothing to stop: requests that are still in flight need the
-// goroutine, and it ends with the last of them.
+// goroutine, and it ends with the last of them. The publisher's sockets were closed
+// when the last config with the engine stopped.
 func (r *replica) Destruct() error { return nil }
 
 func (r *replica) now() time.Duration { return time.Since(r.started) }
@@ -58,7 +80,7 @@ func (r *replica) now() time.Duration { return time.Since(r.started) }
 // submit queues the sequences of a job, all or none.
 func (r *replica) submit(j *job) error {
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.leave()
 	now := r.now()
 	for i := range j.choices {
 		if err := r.engine.Submit(now, &j.choices[i].seq); err != nil {
@@ -78,7 +100,7 @@ func (r *replica) submit(j *job) error {
 // cancel takes what is left of a job out of the engine.
 func (r *replica) cancel(j *job) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.leave()
 	now := r.now()
 	for i := range j.choices {
 		r.engine.Cancel(now, &j.choices[i].seq)
@@ -103,7 +125,7 @@ func (r *replica) observe(j *job) {
 
 func (r *replica) resetPrefixCache() {
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	defer r.leave()
 	r.engine.ResetPrefixCache()
 }
 
@@ -126,10 +148,10 @@ func (r *replica) step() {
 		next, _ := r.engine.Advance(r.now())
 		if !r.engine.Busy() {
 			r.stepping = false
-			r.mu.Unlock()
+			r.leave()
 			return
 		}
-		r.mu.Unlock()
+		r.leave()
 		timer.Reset(next - r.now())
 	}
 }

@@ -35,7 +35,7 @@ func TestTheRealClockKeepsThePaceOfTheVirtualOne(t *testing.T) {
 
 	var timed []string
 	synctest.Test(t, func(t *testing.T) {
-		r, err := newReplica(params)
+		r, err := newReplica(poolKey{params: params})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +112,7 @@ func TestCancellingTheLastRequestEndsTheGoroutineBeforeTheStep(t *testing.T) {
 	params := engine.Default()
 	params.Speed = 1e-6 // a step takes hours
 	synctest.Test(t, func(t *testing.T) {
-		r, err := newReplica(params)
+		r, err := newReplica(poolKey{params: params})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +146,7 @@ func TestCancellingTheLastRequestEndsTheGoroutineBeforeTheStep(t *testing.T) {
 func TestAJobOfWhichOnePartDoesNotFitIsNotTaken(t *testing.T) {
 	params := engine.Default()
 	params.Blocks = 4
-	r, err := newReplica(params)
+	r, err := newReplica(poolKey{params: params})
 	if err != nil {
 		t.Fatal(err)
 	}
