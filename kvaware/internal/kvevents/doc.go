@@ -102,7 +102,18 @@
 // it publish the stores of all blocks reused from the cache again, which no
 // removal follows. [vllm/v1/core/kv_cache_manager.py]
 //
-// A sliding-window or Mamba group names fewer hashes than its tokens have
-// blocks, since blocks that serve no hit are left out: see Event.Whole. A
-// recurrent group's partial block comes with a smaller block_size.
+// # Groups
+//
+// Any group may be the one of full attention, not only the first. A
+// sliding-window or Mamba group names fewer hashes than its tokens have blocks,
+// at times none, since blocks that serve no hit are left out: see Event.Whole.
+// The engine finds no more than what every group has. A recurrent group's
+// partial block comes with a smaller block_size.
+//
+// # EAGLE
+//
+// A page of SGLang's pairs ends with the token after the page, which only the
+// next page's first pair tells: of two prompts that part at a page's boundary,
+// the cache finds one page less than their first tokens share.
+// [sglang/srt/mem_cache/radix_cache.py]
 package kvevents

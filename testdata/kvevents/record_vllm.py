@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes engine.jsonl.gz: vLLM serving a model of random weights, recorded
+"""Writes vllm-KIND.jsonl.gz: vLLM serving a model of random weights, recorded
 together: its KV events from the PUB socket and by replay, what /tokenize says of
-each request, the requests, and the streamed answers with their usage. See
-README.md for the lines and for how to run it."""
+each request, the requests, and the streamed answers with their usage. The kind
+is its argument: plain, hybrid or adapter. See README.md for the lines and for
+how to run it."""
 
 import base64
 import gzip
@@ -23,7 +24,9 @@ import model
 
 HERE = pathlib.Path(__file__).parent
 PORT, EVENTS, REPLAY = 18477, 15577, 15578
-BLOCK, BLOCKS = 32, 80  # the CPU's attention wants multiples of 32
+KIND = sys.argv[1]
+BLOCK = 32  # the CPU's attention wants multiples of 32
+BLOCKS = 160 if KIND == "hybrid" else 80
 TOPIC = "kv@tiny"
 QUIET = 0.25  # seconds without events after which an engine at rest has told all
 
@@ -87,9 +90,9 @@ class Events:
         self.thread.join()
 
 
-def chat(id, user, messages, **more):
+def chat(id, user, messages, model="tiny", **more):
     """One streamed chat; the answer's text."""
-    body = {"model": "tiny", "messages": messages, "stream": True, "stream_options": {"include_usage": True},
+    body = {"model": model, "messages": messages, "stream": True, "stream_options": {"include_usage": True},
             "max_tokens": 20, "temperature": 0, **more}
     _, told = post("/tokenize", {"model": "tiny", "messages": messages})
     record("tokenize", id=id, tokens=json.loads(told)["tokens"])
@@ -130,6 +133,9 @@ class User:
 def converse(events):
     numbers = iter(range(1, 1000))
     users = [User("Ada"), User("Ben"), User("Cleo", cache_salt="cleo-only"), User("Dan", return_token_ids=True)]
+    if KIND == "adapter":
+        users[1].more["model"] = "sql"
+        users.append(User("Flo", model="sql", cache_salt="flo-only"))
     for turn in range(3):
         for user in users:
             user.ask(next(numbers))
@@ -154,7 +160,7 @@ def converse(events):
     status, _ = post("/reset_prefix_cache", None)
     record("reset", path="/reset_prefix_cache", status=status)
     events.settle()
-    for user in users[:3] + users[:1]:
+    for user in users + users[:1]:
         user.ask(next(numbers))
         events.settle()
     return next(numbers)
@@ -176,20 +182,24 @@ def replay(context, start):
 def main():
     environment = {
         **os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1",
-        "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_SERVER_DEV_MODE": "1", "PYTHONHASHSEED": "0"}
+        "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_SERVER_DEV_MODE": "1",
+        "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES": "0" if KIND == "adapter" else "1"}
     with tempfile.TemporaryDirectory() as scratch:
+        directory, adapter = model.make(scratch, KIND)
         arguments = [
             "--served-model-name", "tiny", "--host", "127.0.0.1", "--port", str(PORT), "--enforce-eager",
             "--max-model-len", "2048", "--block-size", str(BLOCK), "--num-gpu-blocks-override", str(BLOCKS),
             "--dtype", "float32", "--enable-prefix-caching", "--enable-prompt-tokens-details", "--kv-events-config",
             json.dumps({"enable_kv_cache_events": True, "publisher": "zmq", "topic": TOPIC, "endpoint": f"tcp://*:{EVENTS}",
-                        "replay_endpoint": f"tcp://*:{REPLAY}"}), *sys.argv[1:]]
+                        "replay_endpoint": f"tcp://*:{REPLAY}"})]
+        if adapter:
+            arguments += ["--enable-lora", "--max-lora-rank", "8", "--lora-modules", "sql=adapter"]
         record("about", engine="vllm " + importlib.metadata.version("vllm-cpu"), tokenizer=model.TOKENIZER, template=model.TEMPLATE,
                arguments=arguments)
         log = open(pathlib.Path(tempfile.gettempdir()) / "engine.log", "w")
         server = subprocess.Popen(
-            [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model.make(scratch)), *arguments],
-            env=environment, stdout=log, stderr=subprocess.STDOUT)
+            [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(directory), *arguments],
+            cwd=scratch, env=environment, stdout=log, stderr=subprocess.STDOUT)
         try:
             context = zmq.Context()
             events = Events(context)
@@ -201,7 +211,7 @@ def main():
         finally:
             server.terminate()
             server.wait(60)
-    with gzip.GzipFile(HERE / "engine.jsonl.gz", "wb", mtime=0) as out:
+    with gzip.GzipFile(HERE / f"vllm-{KIND}.jsonl.gz", "wb", mtime=0) as out:
         out.write("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
     print(requests - 1, "requests,", sum(line["kind"] == "events" for line in lines), "event messages")
 
