@@ -37,7 +37,7 @@ func (x *Index) Missed(p *Path, blocks int) Correction {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	c := p.cache
-	if c == nil || c.slot == dead || blocks < p.busy || blocks >= p.before.Sure {
+	if c == nil || c.slot == dead || c.slotted != nil || blocks < p.busy || blocks >= p.before.Sure {
 		return Agreed // no eviction takes what others run on
 	}
 	// The span of the first one missing. Nobody but requests that came later has
@@ -71,7 +71,7 @@ func (x *Index) Exceeded(p *Path) Correction {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	c := p.cache
-	if c == nil || c.slot == dead {
+	if c == nil || c.slot == dead || c.slotted != nil {
 		return Agreed
 	}
 	full := c.used() >= c.wanted-c.wanted/capacityShare

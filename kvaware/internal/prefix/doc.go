@@ -38,6 +38,9 @@
 // pins them is before its first token, and for a few seconds beyond. Rules and room
 // are the same for what is stale; only a lookup may leave it out (Found.Fresh).
 //
+// An upstream's cache may also be of another kind, a sequence for each of its slots
+// (SetSlots), as llama.cpp and Ollama have them. All functions work on both.
+//
 // For every upstream, a block is held only together with all blocks before it.
 //
 // # Structure

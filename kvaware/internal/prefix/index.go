@@ -37,6 +37,8 @@ type Index struct {
 
 	reporting int    // upstreams that report what they hold
 	ttl       uint32 // ticks that their predicted blocks stay fresh
+
+	slottedCaches int // caches in use that are of slots
 }
 
 // New returns an empty index that tells how long blocks are idle. Now is
@@ -131,10 +133,19 @@ func (x *Index) Forget(h Holder) {
 		return
 	}
 	x.close(c)
+	next := x.successor(c, h)
+	if s := c.slotted; s != nil {
+		x.setSlotted(next, len(s.slots), s.context)
+	}
+	x.reap(0)
+}
+
+// successor opens an empty cache in place of one that was closed.
+func (x *Index) successor(c *cache, h Holder) *cache {
 	next := x.open(h, c.wanted)
 	next.told, next.lesson = c.told, c.lesson
 	next.evicted, next.reports = c.evicted, c.reports
-	x.reap(0)
+	return next
 }
 
 // Remove drops an upstream and frees its slot.

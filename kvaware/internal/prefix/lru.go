@@ -69,6 +69,8 @@ type cache struct {
 	told          int    // the capacity last set; wanted is what was learnt from it
 	lesson        uint32 // how often wanted was learnt, see Correct
 
+	slotted *slotted // nil where it is one of blocks; then what follows is unused but for evicted
+
 	reports bool // what it holds is known from its own events, see SetReported
 
 	pinned     int // prompt blocks of running requests

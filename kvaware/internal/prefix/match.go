@@ -79,6 +79,9 @@ func (x *Index) Find(ns uint64, chain []uint64, f *Found) {
 			before -= common
 		}
 	}
+	if x.slottedCaches > 0 {
+		x.findSlotted(seed, chain, f)
+	}
 	if stale {
 		for i, blocks := range dst {
 			dst[i] = max(0, blocks)

@@ -19,6 +19,7 @@ type Path struct {
 	before Before
 	busy   int // leading blocks pinned by other requests
 	lesson uint32
+	ticket uint64 // tells it from others where a cache has slots
 }
 
 // Before is what a cache held of a prompt when its path was pinned, in blocks.
@@ -43,6 +44,10 @@ func (x *Index) Pin(h Holder, ns uint64, chain []uint64) Path {
 	}
 	x.tick = x.ticks()
 	seed := seedOf(ns)
+	if c.slotted != nil {
+		x.reap(0)
+		return x.pinSlot(c, seed, chain)
+	}
 	pinned := x.pinnedPart(c, seed, chain)
 	p := Path{cache: c, unseen: true, busy: pinned, lesson: c.lesson}
 	chain = chain[:min(len(chain), pinned+c.room())]
@@ -114,6 +119,10 @@ func (x *Index) Grow(p *Path, outputBlocks int) {
 	if c == nil || c.slot == dead {
 		return
 	}
+	if c.slotted != nil {
+		x.growSlot(p, outputBlocks)
+		return
+	}
 	held := int(p.out)
 	total := min(clampCapacity(outputBlocks), held+c.room())
 	c.generating += total - held
@@ -128,6 +137,10 @@ func (x *Index) Confirm(p *Path) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if p.cache == nil || p.cache.slot == dead {
+		return
+	}
+	if p.cache.slotted != nil {
+		x.confirmSlot(p)
 		return
 	}
 	first := p.unseen
@@ -164,6 +177,10 @@ func (x *Index) finish(p *Path, served bool) {
 		return
 	}
 	x.tick = x.ticks()
+	if c.slotted != nil {
+		x.finishSlot(c, p, served)
+		return
+	}
 	c.generating -= int(out)
 	if served && out > 0 {
 		c.output += int(out)

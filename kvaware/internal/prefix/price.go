@@ -33,6 +33,9 @@ func (c *cache) use() Use {
 	if c == nil {
 		return Use{}
 	}
+	if c.slotted != nil {
+		return c.slottedUse()
+	}
 	return Use{Capacity: c.limit, Running: c.pinned + c.generating, Free: c.limit - c.used()}
 }
 
@@ -58,6 +61,9 @@ func (x *Index) Price(h Holder, blocks int, e *Eviction) float64 {
 	c := x.cacheOf(h)
 	if c == nil {
 		return 0
+	}
+	if c.slotted != nil {
+		return x.priceSlot(c, e)
 	}
 	over := c.used() + blocks - c.limit
 	if over <= 0 {

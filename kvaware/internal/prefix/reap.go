@@ -7,6 +7,9 @@ func (x *Index) close(c *cache) {
 	c.slot = dead
 	x.slotOf[c.id] = dead
 	x.doomed = append(x.doomed, c)
+	if c.slotted != nil {
+		x.slottedCaches--
+	}
 }
 
 // reap frees some spans of dead caches, more than the change added that calls

@@ -23,6 +23,9 @@ func (x *Index) Stats(h Holder) Stats {
 	if c == nil {
 		return Stats{}
 	}
+	if c.slotted != nil {
+		return c.slottedStats()
+	}
 	return Stats{
 		Capacity:   c.limit,
 		Blocks:     c.used(),
@@ -59,5 +62,10 @@ func (x *Index) Size() Size {
 		len(x.nodes.chunks)*chunkSize*int(unsafe.Sizeof(node{})) +
 		len(x.spans.chunks)*chunkSize*int(unsafe.Sizeof(span{})) +
 		(len(x.nodes.segments)+len(x.spans.segments))*segmentSize*int(unsafe.Sizeof(uint32(0)))
+	for _, c := range x.slots {
+		if c != nil && c.slotted != nil {
+			sz.Bytes += c.slotted.bytes()
+		}
+	}
 	return sz
 }
