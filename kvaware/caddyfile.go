@@ -30,6 +30,7 @@ import (
 //		}
 //		block_size   <tokens>
 //		cache_tokens <tokens>
+//		cache        slots <number> [<context tokens>]
 //		token_cache  <size>
 //		model_alias  <name> <alias...>
 //		pool         <name>
@@ -61,6 +62,7 @@ func (p *Policy) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		kvcaddyfile.Option{Name: "tokenizer", Read: p.readTokenizer},
 		kvcaddyfile.Option{Name: "block_size", Read: kvcaddyfile.Int(&p.BlockSize, 1, maxBlockSize)},
 		kvcaddyfile.Option{Name: "cache_tokens", Read: kvcaddyfile.Int(&p.CacheTokens, 1, maxCacheTokens)},
+		kvcaddyfile.Option{Name: "cache", Read: p.readCache},
 		kvcaddyfile.Option{Name: "token_cache", Read: kvcaddyfile.Size(&p.TokenCache, 1, maxMemory)},
 		kvcaddyfile.Option{Name: "model_alias", Read: p.readModelAlias, Many: true},
 		kvcaddyfile.Option{Name: "pool", Read: kvcaddyfile.String(&p.Pool)},

@@ -30,6 +30,9 @@
 // so c = ⌊min(match, n−1)/B⌋·B; it is 0 where the engine computes everything
 // (embeddings, prompt_logprobs, echo with logprobs). Recent failures add to the cost.
 //
+// Where engines keep their caches in slots (slots.go), the match is what a prompt has
+// in common with the sequence of the slot that it would take.
+//
 // A request without a prompt (a GET, a body that is not understood) goes to the
 // fewest running sequences, or where the configured fallback policy says, unless
 // that upstream is full or was tried by this request while another is free. If it

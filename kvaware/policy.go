@@ -75,6 +75,11 @@ type Policy struct {
 	// Default: 400000, about an 8B model on one 80 GB accelerator.
 	CacheTokens int64 `json:"cache_tokens,omitempty"`
 
+	// How the engines keep their KV caches, where it is not in blocks that requests
+	// share: in slots, as llama.cpp and Ollama do. Belongs to the pool. Default: in
+	// blocks.
+	Cache *Cache `json:"cache,omitempty"`
+
 	// Bytes of a request body to read for its prompt, and to keep for retries
 	// until the response begins. A longer body is not refused: it streams
 	// through, routed by its length. At most 1073741824 (1 GiB); reading a body
@@ -110,7 +115,8 @@ type Policy struct {
 
 	// Sequences that each engine runs at once: vLLM's `--max-num-seqs`, SGLang's
 	// `--max-running-requests`. Objective `latency` then expects that more wait.
-	// From 1 to 1000000. Default: unknown, taken for no limit.
+	// From 1 to 1000000. Default: the slots of `cache`, else unknown, taken for no
+	// limit.
 	MaxSequences int `json:"max_sequences,omitempty"`
 
 	// What a token of waiting prefill, a token of running decode and a running
@@ -265,11 +271,14 @@ func (p *Policy) resolveOptions() error {
 	setDefault(&p.MaxBuffered, DefaultMaxBuffered)
 	setDefault(&p.TokenCache, DefaultTokenCache)
 	p.resolveObjective()
+	p.resolveCache()
 	p.params = poolParams{
 		tokenizer:   p.tokens.described,
 		asking:      p.tokens.asking,
 		blockSize:   p.BlockSize,
 		cacheTokens: p.CacheTokens,
+		slots:       p.Cache.slots(),
+		context:     p.Cache.context(),
 		maxBuffered: p.MaxBuffered,
 		tokenCache:  p.TokenCache,
 		aliases:     aliases,
@@ -302,6 +311,9 @@ func (p *Policy) checkOptions() error {
 		return fmt.Errorf("inject_salt needs isolate_by, which tells the tenants apart that get a salt each")
 	case strings.ContainsAny(p.Pool, "{}"):
 		return fmt.Errorf("pool %q: only global placeholders such as {env.NAME} can name a pool", p.Pool)
+	}
+	if err := p.checkCache(); err != nil {
+		return err
 	}
 	return p.checkObjective()
 }

@@ -205,13 +205,13 @@ func (rt *routing) demandOf(ctx context.Context, rd *tokenize.Reader, req *token
 	}
 	rt.request.Chains, rt.request.Counted = rt.chainSpace[:0], rt.countedSpace[:0]
 	for i := range req.Prompts {
-		n := req.Prompts[i].Tokens
+		n, blocks := rt.cut(req.Prompts[i].Tokens, req.Prompts[i].Blocks)
 		rt.request.Counted = append(rt.request.Counted, n)
 		rt.request.Demand.Prompts = append(rt.request.Demand.Prompts, ledger.Prompt{Tokens: rt.request.Corrected(n)})
 		// Matching and pinning go on under the ledger's lock, so a batch of many
 		// prompts is only known by its first ones; the rest counts as uncached.
 		if i < route.MaxMatchedPrompts {
-			rt.request.Chains = append(rt.request.Chains, append([]uint64(nil), req.Prompts[i].Blocks...))
+			rt.request.Chains = append(rt.request.Chains, append([]uint64(nil), blocks...))
 		}
 	}
 }

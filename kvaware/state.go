@@ -5,6 +5,7 @@ package kvaware
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,8 @@ type poolParams struct {
 	asking      string // how engines are asked for tokens
 	blockSize   int
 	cacheTokens int64
+	slots       int   // 0: caches are of blocks
+	context     int64 // tokens of a slot's, 0 if unknown
 	maxBuffered int64
 	tokenCache  int64
 	aliases     string // what aliasesOf calls them
@@ -47,6 +50,8 @@ func (p poolParams) difference(q poolParams) (option, ours, theirs string) {
 		{"tokenizer", p.asking, q.asking},
 		{"block_size", p.blockSize, q.blockSize},
 		{"cache_tokens", p.cacheTokens, q.cacheTokens},
+		{"cache slots", p.slots, q.slots},
+		{"cache slots: context", p.context, q.context},
 		{"max_buffered", p.maxBuffered, q.maxBuffered},
 		{"token_cache", p.tokenCache, q.tokenCache},
 		{"model_alias", p.aliases, q.aliases},
@@ -61,6 +66,10 @@ func (p poolParams) difference(q poolParams) (option, ours, theirs string) {
 }
 
 func (p poolParams) capacityBlocks() int { return int(p.cacheTokens / int64(p.blockSize)) }
+
+func (p poolParams) contextBlocks() int {
+	return int(min(p.context/int64(p.blockSize), math.MaxInt32))
+}
 
 // pool is what is known about a set of upstreams.
 //
@@ -243,6 +252,7 @@ func (pl *pool) apply(conf *poolConfig, listed map[*upstream]bool) (resized []pr
 		if stale {
 			pl.index.Forget(u.slot)
 		}
+		pl.index.SetSlots(u.slot, params.slots, params.contextBlocks())
 		if stale || params.cacheTokens != pl.params.cacheTokens {
 			resized = append(resized, u.slot)
 		}

@@ -102,6 +102,7 @@ func (pl *pool) lookup(dial string, repl *caddy.Replacer) *upstream {
 // enter makes an upstream. pl.mu is held.
 func (pl *pool) enter(address string, rank int, engine *upstream) *upstream {
 	routed := pl.router.Add(pl.params.capacityBlocks())
+	pl.index.SetSlots(routed.Slot, pl.params.slots, pl.params.contextBlocks())
 	u := &upstream{
 		address: address,
 		rank:    rank,
