@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The last decisions, each with its candidates behind it.
 
 const fewDecisions = 10; // are shown unless all are asked for

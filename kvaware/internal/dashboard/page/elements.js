@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // How elements are made and changed. What comes from outside is only ever set as
 // text, and only where it changed: a screen reader's place in the page stays.
 

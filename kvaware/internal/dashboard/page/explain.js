@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The paste box: where a request would go, as a picture. The body goes to this
 // page's own server only.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The page: takes the stream's events apart and hands them on.
 
 const page = {

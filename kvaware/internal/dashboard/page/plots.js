@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Small plots over time. They are pictures for the eye: what they show last stands
 // beside them as text.
 

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The stream of snapshots. Of all visible tabs of a browser one holds the stream, by
 // a lock, and passes its events on to the others; a hidden tab holds nothing. Where
 // there are no locks (a site without TLS), each visible tab has a stream of its own.

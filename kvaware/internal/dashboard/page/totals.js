@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The tiles and plots of all upstreams together.
 
 const historyColumns = ['prefill_tokens', 'decode_tokens', 'requests', 'generated_tokens_per_second', 'hit_rate',
@@ -8,10 +10,10 @@ class Totals {
     this.tiles = new Map();
     this.series = new Series(historyColumns);
     this.plots = [
-      new Plot('Token load', [], count),
+      new Plot('Load', [], count),
       new Plot('Tokens per second', [{ name: 'generated_tokens_per_second', ink: 'decode' }], rate),
       new Plot('Cache hit rate', [{ name: 'hit_rate', ink: 'third', most: 1 }], percent),
-      new Plot('Time to first token, p50 and p99', [{ name: 'time_to_first_token_p99_ms', ink: 'prefill dashed' }, { name: 'time_to_first_token_p50_ms', ink: 'decode' }], milliseconds),
+      new Plot('First token, p50 / p99', [{ name: 'time_to_first_token_p99_ms', ink: 'prefill dashed' }, { name: 'time_to_first_token_p50_ms', ink: 'decode' }], milliseconds),
     ];
     byId('plots').append(...this.plots.map((plot) => plot.element));
   }

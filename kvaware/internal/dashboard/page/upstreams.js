@@ -1,7 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // The table of upstreams.
 
 const loadColumns = ['prefill_tokens', 'decode_tokens'];
 const manyUpstreams = 8; // from here on they can be searched and sorted
+const trendsAtOnce = 40; // are drawn in one update, at least; of more, each in its turn
 
 class UpstreamRow {
   constructor(address) {
@@ -27,7 +30,8 @@ class UpstreamRow {
       cell('events', 'events', 'text events'));
   }
 
-  update(u, times, time, most) {
+  // update shows an upstream; its trend only if told to.
+  update(u, times, time, most, trend) {
     this.data = u;
     if (u.history && times) {
       this.series.load(times, u.history);
@@ -51,7 +55,9 @@ class UpstreamRow {
     say(this.cells.rate, rate(u.generated_tokens_per_second));
     say(this.cells.events, eventWords(u.events));
     this.cells.events.className = eventClass(u.events);
-    this.trend.draw(this.series);
+    if (trend) {
+      this.trend.draw(this.series);
+    }
   }
 }
 
@@ -124,15 +130,17 @@ class Upstreams {
     const times = pool.history && pool.history.times;
     const most = Math.max(1, ...pool.upstreams.map((u) => u.prefill_tokens + u.decode_tokens));
     const seen = new Set();
-    for (const u of pool.upstreams) {
+    const turns = Math.ceil(pool.upstreams.length / trendsAtOnce);
+    this.turn = ((this.turn || 0) + 1) % turns || 0;
+    pool.upstreams.forEach((u, i) => {
       let row = this.rows.get(u.address);
       if (!row) {
         row = new UpstreamRow(u.address);
         this.rows.set(u.address, row);
       }
-      row.update(u, times, time, most);
+      row.update(u, times, time, most, times || i % turns === this.turn);
       seen.add(u.address);
-    }
+    });
     for (const address of this.rows.keys()) {
       if (!seen.has(address)) {
         this.rows.delete(address);

@@ -1,4 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
 'use strict';
+
 // How figures are worded. The language is English, so numbers are too.
 
 const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
