@@ -135,6 +135,8 @@ type upstreamState struct {
 	CachedTokens int64 `json:"cached_tokens"`
 	OutputTokens int64 `json:"output_tokens"`
 	CacheTokens  int64 `json:"cache_tokens"`
+	// From where its capacity is known: configuration, engine or events.
+	CacheTokensFrom string `json:"cache_tokens_from"`
 
 	// Totals since the upstream is known.
 	HitRate              float64 `json:"hit_rate"`
@@ -159,6 +161,11 @@ type upstreamState struct {
 	DecodePace  float64 `json:"decode_pace"`
 	RoleStarts  bool    `json:"role_starts"`
 
+	// What its engine said of itself; null if it was not asked.
+	Engine *engineState `json:"engine"`
+	// Whether it is left out while another is available, as its engine sleeps.
+	Asleep bool `json:"asleep"`
+
 	// Whether a configuration lists it; others leave after an hour unseen.
 	Configured bool `json:"configured"`
 }
@@ -182,6 +189,7 @@ func showUpstreams(_ http.ResponseWriter, r *http.Request) (any, error) {
 
 func (v *poolView) describe(u viewedUpstream, s ledger.Snapshot, held prefix.Stats) upstreamState {
 	hitRate := 0.0
+	_, from := v.params.capacityOf(u.upstream)
 	if s.PromptTokens > 0 {
 		hitRate = min(1, float64(s.CachedTokens)/float64(s.PromptTokens))
 	}
@@ -200,9 +208,10 @@ func (v *poolView) describe(u viewedUpstream, s ledger.Snapshot, held prefix.Sta
 		ModelledPrefillTokens: s.ModelledPrefillTokens,
 		ModelledDecodeTokens:  s.ModelledDecodeTokens,
 
-		CachedTokens: v.tokens(held.Pinned + held.Idle),
-		OutputTokens: v.tokens(held.Generating + held.Output),
-		CacheTokens:  v.tokens(held.Capacity),
+		CachedTokens:    v.tokens(held.Pinned + held.Idle),
+		OutputTokens:    v.tokens(held.Generating + held.Output),
+		CacheTokens:     v.tokens(held.Capacity),
+		CacheTokensFrom: from,
 
 		HitRate:              hitRate,
 		PromptTokensTotal:    s.PromptTokens,
@@ -221,6 +230,9 @@ func (v *poolView) describe(u viewedUpstream, s ledger.Snapshot, held prefix.Sta
 		PrefillPace:            s.PrefillPace,
 		DecodePace:             s.DecodePace,
 		RoleStarts:             u.roles.Load(),
+
+		Engine: describeEngine(u.upstream),
+		Asleep: u.engine.asleep(v.pool.now().UnixNano()),
 
 		Configured: u.configured,
 	}

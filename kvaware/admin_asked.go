@@ -55,7 +55,7 @@ func askedAbout(r *http.Request, what string, answer func(*poolView, *routing, *
 	defer done()
 	rd := tokenize.AcquireReader()
 	defer rd.Release()
-	rt := &routing{policy: p, keys: p.keysNow(), pinnedRank: -1}
+	rt := &routing{policy: p, keys: p.keysNow(), pinnedRank: -1, generates: true, missed: true}
 	if p.IsolateBy != "" {
 		rt.isolate(query.Get("tenant"))
 	}
@@ -67,6 +67,7 @@ func askedAbout(r *http.Request, what string, answer func(*poolView, *routing, *
 	if err != nil {
 		return nil, err
 	}
+	rt.model = p.aliases.nameOf(req.Model)
 	rt.demandOf(r.Context(), rd, req)
 	if req.PreviousResponseID != "" {
 		rt.response = p.pool.responses.key(req.PreviousResponseID)

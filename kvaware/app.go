@@ -76,11 +76,18 @@ func (a *App) use(p *Policy) error {
 	}
 	use.handlers++
 	if p.proxy != nil {
-		for _, u := range p.proxy.Upstreams {
-			use.listed = append(use.listed, u.Dial)
-		}
+		use.listed = append(use.listed, dialsOf(p)...)
 	}
 	return nil
+}
+
+// dialsOf gives the dial strings of a policy's static upstreams.
+func dialsOf(p *Policy) []string {
+	dials := make([]string, len(p.proxy.Upstreams))
+	for i, u := range p.proxy.Upstreams {
+		dials[i] = u.Dial
+	}
+	return dials
 }
 
 // proxyName tells proxies apart in an error.
@@ -111,7 +118,7 @@ func (a *App) Start() error {
 				p.keys.Store(keys)
 			}
 		}
-		use.applied = &poolConfig{params: use.params, keys: keys, dials: use.listed, explainer: use.first}
+		use.applied = &poolConfig{params: use.params, keys: keys, dials: use.listed, explainer: use.first, members: append([]*Policy{use.first}, use.others...)}
 		use.first.pool.configure(use.applied)
 		a.logger.Info("routing by load and KV cache",
 			zap.String("pool", name),
@@ -119,7 +126,7 @@ func (a *App) Start() error {
 			zap.Int("handlers", use.handlers),
 			zap.String("tokenizer", use.params.tokenizer),
 			zap.Int("block_size", use.params.blockSize),
-			zap.Int64("cache_tokens", use.params.cacheTokens))
+			zap.String("cache_tokens", use.params.cacheShown()))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	a.cancel = cancel

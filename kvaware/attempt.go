@@ -145,6 +145,9 @@ func (rt *routing) answered(req *http.Request, res *http.Response) {
 		a.finish(ledger.Completed)
 	default:
 		a.answered.Store(true)
+		if rt.control != nil {
+			rt.policy.pool.controlled(a.upstream, rt.control)
+		}
 		if res.Body == nil || res.Body == http.NoBody {
 			a.finish(ledger.Completed)
 		}

@@ -29,7 +29,7 @@ import (
 //			header_up      <name> <value>
 //		}
 //		block_size   <tokens>
-//		cache_tokens <tokens>
+//		cache_tokens <tokens> | auto
 //		cache        slots <number> [<context tokens>]
 //		token_cache  <size>
 //		model_alias  <name> <alias...>
@@ -37,6 +37,15 @@ import (
 //		secret       <text>
 //		isolate_by   <placeholder>
 //		inject_salt
+//
+//		# what engines tell of themselves
+//		engine {
+//			scrape       <duration>
+//			header_up    <name> <value>
+//			metrics_path <path>
+//			models_path  <path>
+//			models       auto | off
+//		}
 //
 //		# request bodies
 //		max_body     <size>
@@ -61,8 +70,9 @@ func (p *Policy) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return kvcaddyfile.Block(d,
 		kvcaddyfile.Option{Name: "tokenizer", Read: p.readTokenizer},
 		kvcaddyfile.Option{Name: "block_size", Read: kvcaddyfile.Int(&p.BlockSize, 1, maxBlockSize)},
-		kvcaddyfile.Option{Name: "cache_tokens", Read: kvcaddyfile.Int(&p.CacheTokens, 1, maxCacheTokens)},
+		kvcaddyfile.Option{Name: "cache_tokens", Read: p.CacheTokens.read},
 		kvcaddyfile.Option{Name: "cache", Read: p.readCache},
+		kvcaddyfile.Option{Name: "engine", Read: p.readEngineOption},
 		kvcaddyfile.Option{Name: "token_cache", Read: kvcaddyfile.Size(&p.TokenCache, 1, maxMemory)},
 		kvcaddyfile.Option{Name: "model_alias", Read: p.readModelAlias, Many: true},
 		kvcaddyfile.Option{Name: "pool", Read: kvcaddyfile.String(&p.Pool)},

@@ -49,6 +49,18 @@
 // chosen (ranks.go). Where blocks keep turning up at other ranks than requests were
 // sent to, the engine heeds no rank, and each is credited with their mean.
 //
+// # What engines tell
+//
+// With the option engine, one goroutine for each engine (engine_poll.go) asks it for
+// its metrics and models over the transport of a proxy that lists it, or for dynamic
+// upstreams of the first one that saw it, with what active health checks have in
+// their requests. Answers are bounded in time and length; what cannot be had stays as
+// it was. They set the capacity of its caches (engine_told.go), whether prefixes are
+// credited there at all, and whether it is a candidate: it serves the request's model
+// (engine_models.go), and does not sleep, as long as one of the others does and is. A
+// process that has started anew, and requests that pass and empty an engine
+// (engine_control.go), withdraw what it was believed to hold (invalidate.go).
+//
 // # How prompts become tokens
 //
 // By the pool's tokenizer (tokenizer.go). The encodings of `auto` are loaded
@@ -154,7 +166,9 @@
 //
 // In this order: the ledger's, the index's; and the pool's own, the index's. The
 // pool's guards its maps and parameters and is never held together with the
-// ledger's. Token cache, ratios, response owners, recordings, decisions and history
-// have locks of their own, taken under none of these. No I/O, no encoding and no
-// logging happens under any of them.
+// ledger's. Who makes the list of models anew, or changes capacities, has a lock of
+// its own for it outside of the pool's; that of the pollers is held with no other.
+// Token cache, ratios, response owners, recordings, decisions and history have locks
+// of their own, taken under none of these. No I/O, no encoding and no logging happens
+// under any of them.
 package kvaware

@@ -64,6 +64,9 @@ type explainedUpstream struct {
 	Load           float64 `json:"load"`
 	FailurePenalty float64 `json:"failure_penalty"`
 	Cost           float64 `json:"cost"`
+	// Why it is left out while others are available: model, or asleep. Then nothing
+	// else is told of it.
+	Excluded string `json:"excluded,omitempty"`
 
 	// The terms of objective latency, of which choose.Latency makes the cost; to its
 	// sequences, the request's own and recent failures are added. They are left out
@@ -126,6 +129,8 @@ func (e *explanation) weigh(rt *routing, upstreams []viewedUpstream) {
 			c.choice.Candidates = append(c.choice.Candidates, u.candidate(rt.policy, u.engine.ranks.Load()))
 		}
 	}
+	all := slices.Clone(c.known)
+	c.narrow(rt)
 	objective := &rt.policy.objective
 	seen := rt.policy.pool.router.Look(&c.choice, &rt.request, objective)
 
@@ -165,6 +170,7 @@ func (e *explanation) weigh(rt *routing, upstreams []viewedUpstream) {
 		}
 		e.Upstreams[i] = u
 	}
+	e.addExcluded(rt, all, c.known)
 	slices.SortStableFunc(e.Upstreams, func(a, b explainedUpstream) int {
 		if a.Chosen != b.Chosen {
 			if a.Chosen {
@@ -172,6 +178,6 @@ func (e *explanation) weigh(rt *routing, upstreams []viewedUpstream) {
 			}
 			return 1
 		}
-		return cmp.Or(cmp.Compare(a.Cost, b.Cost), cmp.Compare(a.Sequences, b.Sequences))
+		return cmp.Or(cmp.Compare(a.Excluded, b.Excluded), cmp.Compare(a.Cost, b.Cost), cmp.Compare(a.Sequences, b.Sequences))
 	})
 }

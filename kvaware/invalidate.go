@@ -6,8 +6,12 @@ import "sync"
 
 // Reasons for which what an upstream is believed to hold is withdrawn.
 const (
-	withdrawnByAdmin = "admin"   // DELETE /kv_aware/index
-	withdrawnRefused = "refused" // nothing listens there
+	withdrawnRestarted  = "restarted" // its process has started anew
+	withdrawnReset      = "reset"     // a request to it that empties its KV cache
+	withdrawnAsleep     = "asleep"    // a request to it to give its memory away
+	withdrawnNewWeights = "weights"   // a request to it that changes the model
+	withdrawnByAdmin    = "admin"     // DELETE /kv_aware/index
+	withdrawnRefused    = "refused"   // nothing listens there
 )
 
 // invalidations are who wants to know that what an upstream is believed to hold

@@ -40,7 +40,7 @@ var stageSeconds = struct{ read, tokenize, choose prometheus.Observer }{
 
 // Places where panics are caught, so that each has a series from the start.
 func init() {
-	for _, where := range []string{"read", "select", "answer", "observe", "conclude", "explain"} {
+	for _, where := range []string{"read", "select", "answer", "observe", "conclude", "explain", "engine"} {
 		panics.WithLabelValues(where)
 	}
 }
@@ -75,6 +75,7 @@ func registerMetrics(reg prometheus.Registerer) error {
 type poolMetrics struct {
 	fallbacks, unsalted, asked          *prometheus.CounterVec
 	recorded, invalidations             *prometheus.CounterVec
+	scrapes, unlisted                   *prometheus.CounterVec
 	requests, attempts, corrections     *prometheus.CounterVec
 	firstToken, firstOutput, interToken *prometheus.HistogramVec
 }
@@ -91,6 +92,10 @@ func newPoolMetrics() *poolMetrics {
 			"Requests while a recording was under way, for each of several, by what became of them in it.", "pool", "result"),
 		invalidations: newCounterVec("invalidations_total",
 			"How often what an upstream was believed to hold was withdrawn, by the reason.", "pool", "upstream", "reason"),
+		scrapes: newCounterVec("engine_scrapes_total",
+			"Questions to engines about themselves, by endpoint (metrics, models, details) and by what became of them.", "pool", "upstream", "endpoint", "result"),
+		unlisted: newCounterVec("unlisted_models_total",
+			"Requests for a model that none of the upstreams that could take them is known to serve, while others are: they may go to any.", "pool"),
 		requests: newCounterVec("requests_total",
 			"Requests, by the upstream that was chosen first and by what decided: load, affinity, fallback or no_tokens.", "pool", "upstream", "reason"),
 		attempts: newCounterVec("attempts_total",
@@ -110,7 +115,7 @@ func newPoolMetrics() *poolMetrics {
 }
 
 func (m *poolMetrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.fallbacks, m.unsalted, m.asked, m.recorded, m.invalidations, m.requests, m.attempts, m.corrections, m.firstToken, m.firstOutput, m.interToken}
+	return []prometheus.Collector{m.fallbacks, m.unsalted, m.asked, m.recorded, m.invalidations, m.scrapes, m.unlisted, m.requests, m.attempts, m.corrections, m.firstToken, m.firstOutput, m.interToken}
 }
 
 // upstreamMetrics are an upstream's counts with their labels resolved.
@@ -167,6 +172,7 @@ func (u *upstreamMetrics) forget() {
 	u.of.requests.DeletePartialMatch(u.labels)
 	u.of.invalidations.DeletePartialMatch(u.labels)
 	u.of.corrections.DeletePartialMatch(u.labels)
+	u.of.scrapes.DeletePartialMatch(u.labels)
 	u.of.firstToken.Delete(u.labels)
 	u.of.firstOutput.Delete(u.labels)
 	u.of.interToken.Delete(u.labels)

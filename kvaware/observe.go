@@ -168,6 +168,9 @@ func (a *attempt) made(id string) {
 func (a *attempt) Started(seq int, visible bool) {
 	now := a.routing.policy.pool.ledger.Now()
 	a.placement.Started(seq, now)
+	if told := &a.upstream.engine.engineTold; told.asleepUntil.Load() != 0 {
+		told.mark(false, a.routing.policy.pool.now()) // it generates
+	}
 	if a.routing.streamed {
 		a.upstream.labels.started(now, now-a.placement.Sent(), !a.engineStarted, visible && !a.outputSeen)
 	}

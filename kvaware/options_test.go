@@ -3,11 +3,14 @@
 package kvaware
 
 import (
+	"encoding/json"
 	"math"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/proxytest"
@@ -20,6 +23,16 @@ func TestOptionsThatMakeNoSenseAreRefusedByName(t *testing.T) {
 		"block_size 5000":              {BlockSize: 5000},
 		"cache_tokens 8":               {CacheTokens: 8},
 		"fewer than 2^30 blocks":       {CacheTokens: maxCacheTokens, BlockSize: 16},
+		"cache_tokens auto needs":      {CacheTokens: AutoCacheTokens},
+		"scrape 1ms":                   {Engine: &Engine{Scrape: caddy.Duration(time.Millisecond)}},
+		"scrape 2h":                    {Engine: &Engine{Scrape: caddy.Duration(2 * time.Hour)}},
+		"models \"on\"":                {Engine: &Engine{Models: "on"}},
+		"leave one of them out":        {Engine: &Engine{Models: "off", ModelsPath: "/m"}},
+		"metrics_path \"metrics\"":     {Engine: &Engine{MetricsPath: "metrics"}},
+		"models_path \"http://x\"":     {Engine: &Engine{ModelsPath: "http://x"}},
+		"no name of a header":          {Engine: &Engine{Headers: http.Header{"a b": {"c"}}}},
+		"Authorization: unrecognized":  {Engine: &Engine{Headers: http.Header{"Authorization": {"{nothing}"}}}},
+		"bytes that no header may":     {Engine: &Engine{Headers: http.Header{"X": {"a\nb"}}}},
 		"max_body -1":                  {MaxBody: -1},
 		"max_body 2147483648":          {MaxBody: 2 << 30},
 		"max_buffered -1":              {MaxBuffered: -1},
@@ -35,6 +48,24 @@ func TestOptionsThatMakeNoSenseAreRefusedByName(t *testing.T) {
 	} {
 		if err := p.resolveOptions(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want an error with %q", err, want)
+		}
+	}
+}
+
+func TestCacheTokensIsANumberOrAuto(t *testing.T) {
+	for text, want := range map[string]CacheTokens{`400000`: 400_000, `"auto"`: AutoCacheTokens, `0`: 0} {
+		var got CacheTokens
+		if err := json.Unmarshal([]byte(text), &got); err != nil || got != want {
+			t.Errorf("%s is read as %d, %v", text, got, err)
+		}
+		if back, err := json.Marshal(want); err != nil || string(back) != text {
+			t.Errorf("%d is written as %s, %v", want, back, err)
+		}
+	}
+	for _, text := range []string{`-1`, `"400000"`, `"Auto"`, `1.5`, `{}`, `true`} {
+		var got CacheTokens
+		if err := json.Unmarshal([]byte(text), &got); err == nil || !strings.Contains(err.Error(), "cache_tokens") {
+			t.Errorf("%s is read as %d, %v", text, got, err)
 		}
 	}
 }

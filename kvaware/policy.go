@@ -71,9 +71,15 @@ type Policy struct {
 	// "GPU KV cache size". It bounds what the index believes an upstream to
 	// hold. Too large, and requests are sent to prefixes that are gone; too
 	// small, and they miss prefixes that are there. At least one block, fewer than
-	// 2^30 blocks. Belongs to the pool.
+	// 2^30 blocks. Or `auto`, with `engine`: what each upstream's engine tells, less
+	// if its events show that it evicts sooner, and the default until one of them is
+	// known. Belongs to the pool.
 	// Default: 400000, about an 8B model on one 80 GB accelerator.
-	CacheTokens int64 `json:"cache_tokens,omitempty"`
+	CacheTokens CacheTokens `json:"cache_tokens,omitempty"`
+
+	// What is learnt of each upstream from its own metrics and list of models.
+	// Belongs to the pool. Default: nothing.
+	Engine *Engine `json:"engine,omitempty"`
 
 	// How the engines keep their KV caches, where it is not in blocks that requests
 	// share: in slots, as llama.cpp and Ollama do. Belongs to the pool. Default: in
@@ -184,6 +190,7 @@ type Policy struct {
 	objective route.Objective
 	tokens    *tokens
 	aliases   modelAliases
+	scraping  *scraping // nil without Engine
 	// remembered is replaced when the pool's cache is.
 	remembered atomic.Pointer[remembered]
 	pool       *pool
@@ -265,6 +272,9 @@ func (p *Policy) resolveOptions() error {
 	if p.aliases, aliases, err = aliasesOf(repl, p.ModelAlias); err != nil {
 		return err
 	}
+	if p.scraping, err = p.Engine.provision(repl); err != nil {
+		return err
+	}
 	setDefault(&p.BlockSize, DefaultBlockSize)
 	setDefault(&p.CacheTokens, DefaultCacheTokens)
 	setDefault(&p.MaxBody, DefaultMaxBody)
@@ -276,12 +286,18 @@ func (p *Policy) resolveOptions() error {
 		tokenizer:   p.tokens.described,
 		asking:      p.tokens.asking,
 		blockSize:   p.BlockSize,
-		cacheTokens: p.CacheTokens,
+		cacheTokens: int64(p.CacheTokens),
 		slots:       p.Cache.slots(),
 		context:     p.Cache.context(),
 		maxBuffered: p.MaxBuffered,
 		tokenCache:  p.TokenCache,
 		aliases:     aliases,
+	}
+	if p.CacheTokens == AutoCacheTokens {
+		p.params.cacheTokens, p.params.cacheAuto = DefaultCacheTokens, true
+	}
+	if p.scraping != nil {
+		p.params.engine = p.scraping.described
 	}
 	if secret != nil {
 		p.keys.Store(secret)
@@ -295,10 +311,12 @@ func (p *Policy) checkOptions() error {
 	switch {
 	case p.BlockSize < 1 || p.BlockSize > maxBlockSize:
 		return fmt.Errorf("block_size %d: expecting 1 to %d tokens", p.BlockSize, maxBlockSize)
-	case p.CacheTokens < int64(p.BlockSize):
-		return fmt.Errorf("cache_tokens %d: expecting at least one block of %d tokens", p.CacheTokens, p.BlockSize)
-	case p.CacheTokens/int64(p.BlockSize) > math.MaxInt32/2:
-		return fmt.Errorf("cache_tokens %d: expecting fewer than 2^30 blocks of %d tokens", p.CacheTokens, p.BlockSize)
+	case p.params.cacheTokens < int64(p.BlockSize):
+		return fmt.Errorf("cache_tokens %d: expecting at least one block of %d tokens", p.params.cacheTokens, p.BlockSize)
+	case p.params.cacheTokens/int64(p.BlockSize) > math.MaxInt32/2:
+		return fmt.Errorf("cache_tokens %d: expecting fewer than 2^30 blocks of %d tokens", p.params.cacheTokens, p.BlockSize)
+	case p.params.cacheAuto && p.scraping == nil:
+		return fmt.Errorf("cache_tokens auto needs the option engine, which asks the engines for it: add it, or give a number of tokens")
 	case p.MaxBody < 1 || p.MaxBody > maxBodyLimit:
 		return fmt.Errorf("max_body %d: expecting 1 to %d bytes", p.MaxBody, maxBodyLimit)
 	case p.MaxBuffered < 1 || p.MaxBuffered > maxMemory:
@@ -341,7 +359,7 @@ func replaceKnown(repl *caddy.Replacer, option string, value *string) error {
 	return nil
 }
 
-func setDefault[T int | int64](field *T, def T) {
+func setDefault[T ~int | ~int64](field *T, def T) {
 	if *field == 0 {
 		*field = def
 	}

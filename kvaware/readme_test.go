@@ -102,6 +102,12 @@ func TestTheREADMENamesWhatIsThere(t *testing.T) {
 
 	same(t, "GET /kv_aware/upstreams", quoted(between(t, text, "Fields of <code>GET /kv_aware/upstreams</code>", "</details>"), 1), keys(reflect.TypeFor[upstreamState]()))
 
+	told := between(t, text, "Fields of <code>GET /kv_aware/upstreams</code>", "</details>")
+	for _, name := range keys(reflect.TypeFor[engineState]()) {
+		if !strings.Contains(told, "`"+name+"`") {
+			t.Errorf("GET /kv_aware/upstreams: %s of engine is not in the README", name)
+		}
+	}
 	explained := between(t, text, "Fields of <code>POST /kv_aware/explain</code>", "</details>")
 	real := append(keys(reflect.TypeFor[explanation]()), keys(reflect.TypeFor[explainedUpstream]())...)
 	for _, name := range real {
@@ -163,6 +169,23 @@ func TestTheREADMEsConfigurationsAreTaken(t *testing.T) {
 	}
 	if p.params != none.params || p.objective != none.objective || p.MaxBody != none.MaxBody {
 		t.Errorf("the syntax block shows %+v, the defaults are %+v", p.params, none.params)
+	}
+
+	learning := between(t, text, "### Learning from the engines", "### ")
+	var engine Policy
+	if err := engine.UnmarshalCaddyfile(caddyfile.NewTestDispenser("kv_aware {\n" + between(t, learning, "```caddyfile\n", "```") + "\n}")); err != nil {
+		t.Errorf("the block of engine: %v", err)
+	}
+	if err := engine.resolveOptions(); err != nil {
+		t.Error(err)
+	}
+	if shown, defaults := engine.scraping, (&Policy{Engine: new(Engine)}); defaults.resolveOptions() != nil || shown.described != defaults.scraping.described {
+		t.Errorf("the block of engine shows %s, the defaults are %s", shown.described, defaults.scraping.described)
+	}
+	for name := range controls {
+		if !strings.HasPrefix(name, "update_weights") && !strings.Contains(name, "lora") && !strings.Contains(learning, "`/"+name+"`") {
+			t.Errorf("/%s is not in the README", name)
+		}
 	}
 
 	var handler struct {

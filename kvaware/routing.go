@@ -54,6 +54,11 @@ type routing struct {
 	pinnedRank int  // the data-parallel rank that the client asks for, -1 for none
 	sentRank   bool // an attempt told its engine a rank
 
+	control   *control // what it has an engine do, nil for all others
+	generates bool     // it is for engines that are awake and serve its model
+	model     string   // that its body names, or what an alias stands for
+	missed    bool     // it was counted as for a model that nobody lists
+
 	salted   bool   // upstreams are sent the body with the tenant's salt
 	unsalted string // why not, where inject_salt would have it
 
@@ -89,6 +94,8 @@ func (p *Policy) newRouting(r *http.Request, repl *caddy.Replacer) (rt *routing)
 		*r = *r.WithContext(context.WithValue(r.Context(), routingKey{p}, rt))
 	}()
 	rt.response = p.namedResponse(r)
+	rt.control = controlOf(r)
+	rt.generates = r.Method == http.MethodPost && rt.control == nil
 	if p.IsolateBy != "" && repl != nil {
 		rt.isolate(repl.ReplaceAll(p.IsolateBy, ""))
 	}
@@ -159,6 +166,7 @@ func (rt *routing) tokenize(r *http.Request, kind tokenize.Kind) {
 	req, err := rt.readSalted(r, rd, kind)
 	if req != nil {
 		rt.streamed = req.Stream
+		rt.model = p.aliases.nameOf(req.Model)
 		if id := req.PreviousResponseID; id != "" {
 			rt.response = p.pool.responses.key(id)
 		}

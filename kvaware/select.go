@@ -58,6 +58,7 @@ type candidates struct {
 	unknown   []*reverseproxy.Upstream // available ones without a valid address, see pool.lookup
 	known     []*upstream              // what the pool knows of them
 	choice    route.Choice             // what the router does
+	narrowed  bool                     // some were left out
 }
 
 var candidatesPool = sync.Pool{New: func() any { return new(candidates) }}
@@ -67,7 +68,7 @@ var candidatesPool = sync.Pool{New: func() any { return new(candidates) }}
 func (c *candidates) gather(rt *routing, from reverseproxy.UpstreamPool, repl *caddy.Replacer) {
 	p := rt.policy
 	c.upstreams, c.known, c.unknown = c.upstreams[:0], c.known[:0], c.unknown[:0]
-	c.choice.Candidates = c.choice.Candidates[:0]
+	c.choice.Candidates, c.narrowed = c.choice.Candidates[:0], false
 	resolved := p.resolve(from, repl)
 	now := p.pool.now().UnixNano()
 	for i, u := range from {
@@ -85,6 +86,9 @@ func (c *candidates) gather(rt *routing, from reverseproxy.UpstreamPool, repl *c
 			continue
 		}
 		known.lastSeen.Store(now)
+		if known.unclaimed.Load() {
+			p.pool.pollers.claimFor(known, p)
+		}
 		c.add(u, known, rt)
 	}
 }
@@ -119,7 +123,7 @@ func (c *candidates) addRank(u *reverseproxy.Upstream, known *upstream, p *Polic
 // candidate is what the router is told of an upstream; ranks are those of its
 // engine, nil if there is but one.
 func (u *upstream) candidate(p *Policy, ranks *rankSet) route.Candidate {
-	candidate := route.Candidate{Upstream: u.routed, MaxSequences: p.MaxSequences}
+	candidate := route.Candidate{Upstream: u.routed, MaxSequences: p.MaxSequences, NoCache: u.engine.noCache.Load()}
 	if ranks != nil {
 		candidate.Ranks, candidate.Blended = ranks.routed, u.engine.heeds.ignored()
 	}
@@ -183,10 +187,14 @@ func (rt *routing) choose(from reverseproxy.UpstreamPool, r *http.Request, w htt
 	if len(c.upstreams) == 0 {
 		return fewestRequests(c.unknown)
 	}
+	c.narrow(rt)
 
 	a := &attempt{routing: rt, reason: rt.reason}
 	preferred, why := rt.owner(c), "affinity"
 	if preferred < 0 && len(rt.request.Chains) == 0 && p.fallback != nil {
+		if c.narrowed {
+			from = c.remaining()
+		}
 		u := p.fallback.Select(from, r, w)
 		if u == nil {
 			return nil
@@ -253,6 +261,16 @@ func (c *candidates) keepOnly(u *reverseproxy.Upstream, rt *routing, repl *caddy
 	if known := rt.policy.pool.lookup(u.Dial, repl); known != nil {
 		c.add(u, known, rt)
 	}
+}
+
+// remaining gives the upstreams of the candidates, each once.
+func (c *candidates) remaining() (pool reverseproxy.UpstreamPool) {
+	for i, u := range c.upstreams {
+		if i == 0 || c.upstreams[i-1] != u { // ranks stand together
+			pool = append(pool, u)
+		}
+	}
+	return pool
 }
 
 // leastRank gives the candidate that is a rank of u and runs the fewest sequences,

@@ -30,8 +30,10 @@ type poolParams struct {
 	asking      string // how engines are asked for tokens
 	blockSize   int
 	cacheTokens int64
-	slots       int   // 0: caches are of blocks
-	context     int64 // tokens of a slot's, 0 if unknown
+	cacheAuto   bool   // engines tell it; cacheTokens is for those that do not
+	engine      string // what Engine.provision calls it
+	slots       int    // 0: caches are of blocks
+	context     int64  // tokens of a slot's, 0 if unknown
 	maxBuffered int64
 	tokenCache  int64
 	aliases     string // what aliasesOf calls them
@@ -49,7 +51,8 @@ func (p poolParams) difference(q poolParams) (option, ours, theirs string) {
 		{"tokenizer", p.tokenizer, q.tokenizer},
 		{"tokenizer", p.asking, q.asking},
 		{"block_size", p.blockSize, q.blockSize},
-		{"cache_tokens", p.cacheTokens, q.cacheTokens},
+		{"cache_tokens", p.cacheShown(), q.cacheShown()},
+		{"engine", p.engine, q.engine},
 		{"cache slots", p.slots, q.slots},
 		{"cache slots: context", p.context, q.context},
 		{"max_buffered", p.maxBuffered, q.maxBuffered},
@@ -63,6 +66,13 @@ func (p poolParams) difference(q poolParams) (option, ours, theirs string) {
 		}
 	}
 	return "", "", ""
+}
+
+func (p poolParams) cacheShown() string {
+	if p.cacheAuto {
+		return cacheTokensAuto
+	}
+	return fmt.Sprint(p.cacheTokens)
 }
 
 func (p poolParams) capacityBlocks() int { return int(p.cacheTokens / int64(p.blockSize)) }
@@ -83,6 +93,10 @@ type pool struct {
 	index      *prefix.Index  // the router's
 	budget     bodyBudget
 	responses  responseOwners
+	pollers    enginePollers
+	served     atomic.Pointer[servedModels] // nil if no engine's models are known
+	indexing   sync.Mutex                   // one at a time makes served; mu is taken inside it
+	resizing   sync.Mutex                   // one at a time changes capacities; mu is taken inside it
 	recordings recordings
 	decisions  decisions
 	history    history
@@ -174,6 +188,7 @@ type poolConfig struct {
 	keys      *hashKeys
 	dials     []string    // static upstreams, kept for as long as it lists them
 	explainer *Policy     // the policy that named the pool first
+	members   []*Policy   // all that name it
 	replaced  *poolConfig // the one before, until that is stopped; guarded by pool.mu
 }
 
@@ -185,7 +200,9 @@ func (pl *pool) configure(conf *poolConfig) {
 	resized := pl.apply(conf, listed)
 	pl.mu.Unlock()
 	pl.recordings.stop()
-	pl.resize(resized, conf.params.capacityBlocks())
+	pl.resize(resized)
+	pl.poll(conf)
+	pl.indexModels() // aliases may be others
 }
 
 // withdraw takes note that a configuration is stopped. If it is the one applied
@@ -200,8 +217,10 @@ func (pl *pool) withdraw(conf *poolConfig) {
 	}
 	pl.mu.RUnlock()
 	listed := pl.resolved(before)
-	var resized []prefix.Holder
+	var resized []*upstream
 	pl.mu.Lock()
+	over := pl.applied == conf
+	back := conf.replaced
 	if pl.applied == conf {
 		pl.recordings.stop()
 	}
@@ -213,18 +232,11 @@ func (pl *pool) withdraw(conf *poolConfig) {
 	case pl.applied != nil && pl.applied.replaced == conf:
 		pl.applied.replaced = nil
 	}
-	blocks := pl.params.capacityBlocks()
 	pl.mu.Unlock()
-	pl.resize(resized, blocks)
-}
-
-// resize gives caches another capacity. It is done without pl.mu, since evicting
-// what no longer fits may take a while and requests look upstreams up meanwhile.
-// All upstreams of a pool have one capacity, so a slot that changed hands in
-// between gets the right one.
-func (pl *pool) resize(slots []prefix.Holder, blocks int) {
-	for _, slot := range slots {
-		pl.index.SetCapacity(slot, blocks)
+	pl.resize(resized)
+	if over {
+		pl.poll(back)
+		pl.indexModels()
 	}
 }
 
@@ -239,9 +251,9 @@ func (pl *pool) resolved(dials []string) map[*upstream]bool {
 	return us
 }
 
-// apply makes a configuration count, and gives the slots whose capacity changes
+// apply makes a configuration count, and gives the upstreams whose capacity changes
 // with it. pl.mu is held.
-func (pl *pool) apply(conf *poolConfig, listed map[*upstream]bool) (resized []prefix.Holder) {
+func (pl *pool) apply(conf *poolConfig, listed map[*upstream]bool) (resized []*upstream) {
 	params := conf.params
 	pl.budget.limit.Store(params.maxBuffered)
 	rekeyed := conf.keys.id != pl.keys.Load().id
@@ -253,8 +265,8 @@ func (pl *pool) apply(conf *poolConfig, listed map[*upstream]bool) (resized []pr
 			pl.index.Forget(u.slot)
 		}
 		pl.index.SetSlots(u.slot, params.slots, params.contextBlocks())
-		if stale || params.cacheTokens != pl.params.cacheTokens {
-			resized = append(resized, u.slot)
+		if stale || params.cacheTokens != pl.params.cacheTokens || params.cacheAuto != pl.params.cacheAuto {
+			resized = append(resized, u)
 		}
 	}
 	if params.tokenCache != pl.params.tokenCache || rekeyed {

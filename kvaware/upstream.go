@@ -32,12 +32,14 @@ type upstream struct {
 	// nanoseconds.
 	lastSeen atomic.Int64
 	listed   bool        // guarded by pool.mu: a configuration names it
+	fixed    bool        // guarded by pool.mu: a dial string without placeholders names it
 	removed  atomic.Bool // no longer in the pool's maps
 	roles    atomic.Bool // sends the role-only chunk on its engine's first output
 	reports  reporting   // how it reports cached tokens
 	labels   *upstreamMetrics
 
 	invalidations invalidations
+	engineTold
 }
 
 // each calls f for all ranks of the engine that u is rank 0 of.
@@ -83,20 +85,32 @@ func (pl *pool) lookup(dial string, repl *caddy.Replacer) *upstream {
 	if addr.Network != "" && addr.Network != "tcp" {
 		address = addr.Network + "/" + address
 	}
+	u, isNew := pl.at(address, dial, fixed)
+	if isNew {
+		pl.pollers.seen(pl, u)
+	}
+	return u
+}
+
+// at gives the upstream of a network address, and makes it if it is not there. New
+// is one that may be asked about itself from now on.
+func (pl *pool) at(address, dial string, fixed bool) (u *upstream, isNew bool) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	u = pl.byAddress[address]
 	if u == nil {
 		if len(pl.byAddress) >= maxFromPlaceholders && !fixed {
-			return nil
+			return nil, false
 		}
 		u = pl.enter(address, 0, nil)
 		pl.rankOne(u)
 	}
 	if fixed {
 		pl.byDial[dial] = u
+		isNew = !u.fixed
+		u.fixed = true
 	}
-	return u
+	return u, isNew
 }
 
 // enter makes an upstream. pl.mu is held.
@@ -116,6 +130,9 @@ func (pl *pool) enter(address string, rank int, engine *upstream) *upstream {
 		u.engine = u
 	} else {
 		u.listed = engine.listed
+	}
+	if pl.params.cacheAuto {
+		pl.index.SetCapacity(u.slot, pl.params.blocksOf(u)) // it is empty yet
 	}
 	u.lastSeen.Store(pl.now().UnixNano())
 	pl.byAddress[address] = u
@@ -177,6 +194,15 @@ func (pl *pool) leave(u *upstream) {
 // expire lets go of engines that no configuration lists, that nobody has seen
 // for upstreamExpiry, and where nothing runs.
 func (pl *pool) expire() {
+	if left := pl.leaving(); len(left) > 0 {
+		for _, u := range left {
+			pl.pollers.left(u)
+		}
+		pl.indexModels()
+	}
+}
+
+func (pl *pool) leaving() (left []*upstream) {
 	limit := pl.now().Add(-upstreamExpiry).UnixNano()
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -190,12 +216,14 @@ func (pl *pool) expire() {
 			continue
 		}
 		u.each(pl.leave)
+		left = append(left, u)
 		for dial, other := range pl.byDial {
 			if other == u {
 				delete(pl.byDial, dial)
 			}
 		}
 	}
+	return left
 }
 
 // fixed reports whether a dial string means the same upstream in every request.

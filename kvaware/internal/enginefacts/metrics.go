@@ -179,12 +179,10 @@ func (r *reading) line(line []byte) {
 			r.facts.Started = v
 		}
 	default:
-		if _, ok := s.value(); !ok {
-			return
+		if r.samples > 0 && r.facts.Engine != "" {
+			return // nothing to learn from it
 		}
-		if r.facts.Engine == "" {
-			r.facts.Engine = engineOf(name)
-		}
+		s.value()
 	}
 	if s.valid {
 		r.samples++

@@ -5,6 +5,7 @@ package enginefacts
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 )
 
@@ -68,6 +69,11 @@ func ReadModels(data []byte) (Models, error) {
 		keep(&all.Engine, owners[m.OwnedBy])
 	}
 	return all, nil
+}
+
+// Equal reports whether two lists say the same.
+func (all *Models) Equal(other *Models) bool {
+	return all.Engine == other.Engine && all.Cut == other.Cut && slices.Equal(all.List, other.List)
 }
 
 // Names calls f with each name that a request may use for a model.
