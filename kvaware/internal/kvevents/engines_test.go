@@ -9,16 +9,19 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 )
 
-// held follows what an engine has in its GPU tier, by whole prefixes, as its
-// full-attention group tells.
+// held follows what an engine has, by whole prefixes, as its full-attention
+// group tells.
 type held struct {
-	prefixes map[Key]string // of the blocks seen
-	count    map[string]int
-	kinds    [3]int // events seen
-	partial  int    // stores of other groups that name fewer blocks than tokens
+	prefixes  map[Key]string // of the blocks seen
+	count     map[string]int // in the GPU tier
+	cpu       map[string]int
+	kinds     [3]int // events seen
+	described int    // offloads with tokens
+	partial   int    // stores of other groups that name fewer blocks than tokens
 }
 
 // root is what tells a prompt's blocks apart besides tokens.
@@ -42,9 +45,17 @@ func (h *held) apply(t *testing.T, b *Batch) {
 			clear(h.count)
 		case Removed:
 			for _, k := range e.Blocks {
-				h.count[h.prefixes[k]]--
+				if e.Tier == CPU {
+					h.cpu[h.prefixes[k]]--
+				} else {
+					h.count[h.prefixes[k]]--
+				}
 			}
 		case Stored:
+			if e.Tier == CPU {
+				h.offload(t, e)
+				continue
+			}
 			if e.Attention == OtherAttention {
 				if !e.Whole() {
 					h.partial++
@@ -70,12 +81,31 @@ func (h *held) apply(t *testing.T, b *Batch) {
 	}
 }
 
+// offload counts blocks of the CPU tier, which the GPU had before: what tells
+// them apart besides tokens, only the hash knows.
+func (h *held) offload(t *testing.T, e *Event) {
+	t.Helper()
+	for i, k := range e.Blocks {
+		prefix, ok := h.prefixes[k]
+		if !ok {
+			t.Fatal("a block is offloaded that was never stored")
+		}
+		if e.Whole() && !strings.HasSuffix(prefix, extended("", e.Tokens[i*e.BlockSize:(i+1)*e.BlockSize])) {
+			t.Error("an offloaded block has other tokens than the GPU's")
+		}
+		h.cpu[prefix]++
+	}
+	if e.Whole() {
+		h.described++
+	}
+}
+
 // cached is how many of a prompt's tokens are held, in whole blocks within the
 // first limit.
-func (h *held) cached(prefix string, tokens []uint32, blockSize, limit int) int {
+func cached(count map[string]int, prefix string, tokens []uint32, blockSize, limit int) int {
 	n := 0
 	for n+blockSize <= limit {
-		if prefix = extended(prefix, tokens[n:n+blockSize]); h.count[prefix] <= 0 {
+		if prefix = extended(prefix, tokens[n:n+blockSize]); count[prefix] <= 0 {
 			break
 		}
 		n += blockSize
@@ -85,16 +115,16 @@ func (h *held) cached(prefix string, tokens []uint32, blockSize, limit int) int 
 
 // recorded is a line of a recording.
 type recorded struct {
-	Kind     string
-	ID       int
-	Body     string
-	Salt     string
-	Cached   int
-	Tokens   []uint32
-	Frames   [][]byte
-	Start    int
-	Messages [][][]byte
-	Chunks   [][2]json.RawMessage
+	Kind              string
+	ID                int
+	Body              string
+	Salt              string
+	Cached, Offloaded int
+	Tokens            []uint32
+	Frames            [][]byte
+	Start             int
+	Messages          [][][]byte
+	Chunks            [][2]json.RawMessage
 }
 
 // player reads a recording's messages into what is held.
@@ -108,7 +138,7 @@ type player struct {
 
 func play(t *testing.T, name string, f func(p *player, l *recorded)) *player {
 	t.Helper()
-	p := &player{held: held{prefixes: map[Key]string{}, count: map[string]int{}}}
+	p := &player{held: held{prefixes: map[Key]string{}, count: map[string]int{}, cpu: map[string]int{}}}
 	lines(t, name, func(line []byte) {
 		var l recorded
 		if err := json.Unmarshal(line, &l); err != nil {
@@ -135,8 +165,8 @@ func play(t *testing.T, name string, f func(p *player, l *recorded)) *player {
 			f(p, &l)
 		}
 	})
-	if p.replays == 0 || p.kinds[Removed] == 0 || p.kinds[Cleared] == 0 {
-		t.Errorf("%d replays, events %v", p.replays, p.kinds)
+	if p.kinds[Removed] == 0 || p.kinds[Cleared] == 0 {
+		t.Errorf("events %v", p.kinds)
 	}
 	return p
 }
@@ -175,7 +205,7 @@ func TestVLLMsEventsTellWhatItReportsAsCached(t *testing.T) {
 							together[id] = true
 						}
 					}
-					predicted[l.ID] = p.cached(root(body.Model, body.Salt), prompt, blockSize, len(prompt)-1)
+					predicted[l.ID] = cached(p.count, root(body.Model, body.Salt), prompt, blockSize, len(prompt)-1)
 				case "response":
 					var stream []byte
 					for _, c := range l.Chunks {
@@ -202,8 +232,8 @@ func TestVLLMsEventsTellWhatItReportsAsCached(t *testing.T) {
 					}
 				}
 			})
-			if answers < 20 || len(predicted) != answers || len(together) != 3 {
-				t.Errorf("%d answers to %d requests, %d together", answers, len(predicted), len(together))
+			if p.replays != 2 || answers < 20 || len(predicted) != answers || len(together) != 3 {
+				t.Errorf("%d replays, %d answers to %d requests, %d together", p.replays, answers, len(predicted), len(together))
 			}
 			// Where a sliding window's blocks are not kept, the engine finds less
 			// than full attention's blocks promise.
@@ -224,18 +254,51 @@ func TestSGLangsEventsTellWhatItsCacheFinds(t *testing.T) {
 	} {
 		t.Run(kind, func(t *testing.T) {
 			lookups := 0
-			play(t, "sglang-"+kind+".jsonl.gz", func(p *player, l *recorded) {
+			p := play(t, "sglang-"+kind+".jsonl.gz", func(p *player, l *recorded) {
 				if l.Kind != "lookup" {
 					return
 				}
 				lookups++
-				got := p.cached(root("", l.Salt), l.Tokens, c.page, len(l.Tokens)-c.beyond)
+				got := cached(p.count, root("", l.Salt), l.Tokens, c.page, len(l.Tokens)-c.beyond)
 				if got < l.Cached || got > l.Cached+c.over {
 					t.Errorf("lookup %d: events tell of %d cached tokens, the cache has %d", lookups, got, l.Cached)
 				}
 			})
-			if lookups < 20 {
-				t.Errorf("%d lookups", lookups)
+			if lookups < 20 || p.replays != 1 {
+				t.Errorf("%d lookups, %d replays", lookups, p.replays)
+			}
+		})
+	}
+}
+
+func TestVLLMsEventsTellWhatIsOffloaded(t *testing.T) {
+	const block = 16
+	for kind, c := range map[string]struct {
+		chunk     int
+		described bool
+	}{
+		"blocks":    {block, false},
+		"chunks":    {4 * block, false},
+		"described": {4 * block, true},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			lookups, offloaded := 0, 0
+			p := play(t, "offload-"+kind+".jsonl.gz", func(p *player, l *recorded) {
+				if l.Kind != "lookup" {
+					return
+				}
+				lookups++
+				offloaded += l.Offloaded
+				from := root("", l.Salt)
+				if got := cached(p.count, from, l.Tokens, block, len(l.Tokens)); got != l.Cached {
+					t.Errorf("lookup %d: events tell of %d tokens in the GPU's memory, the engine has %d", lookups, got, l.Cached)
+				}
+				if got := cached(p.cpu, from, l.Tokens, c.chunk, len(l.Tokens)); got != l.Offloaded {
+					t.Errorf("lookup %d: events tell of %d tokens in the CPU's memory, the engine has %d", lookups, got, l.Offloaded)
+				}
+			})
+			if lookups < 20 || offloaded == 0 || p.described > 0 != c.described {
+				t.Errorf("%d lookups, %d tokens offloaded, %d stores with tokens", lookups, offloaded, p.described)
 			}
 		})
 	}
