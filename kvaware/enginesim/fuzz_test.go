@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 )
@@ -31,7 +32,8 @@ func FuzzReadCall(f *testing.F) {
 		if isChat {
 			dialect = chat
 		}
-		c, err := reading{blockSize: blockSize}.readCall(dialect, bytes.NewReader(body))
+		as := reading{blockSize: blockSize, keepIDs: true}
+		c, err := as.readCall(dialect, bytes.NewReader(body))
 		if err != nil {
 			var answer *apiError
 			if !errors.As(err, &answer) || answer.Code < 400 {
@@ -41,6 +43,14 @@ func FuzzReadCall(f *testing.F) {
 				t.Fatal(err)
 			}
 			return
+		}
+		for i := range c.prompts {
+			if p := &c.prompts[i]; len(p.ids) != p.tokens {
+				t.Fatalf("%d ids of %d tokens", len(p.ids), p.tokens)
+			}
+		}
+		if p, err := as.tokenize(bytes.NewReader(body)); err == nil && isChat && !slices.Equal(p.ids, c.prompts[0].ids) {
+			t.Fatal("/tokenize tells other ids than the chat's")
 		}
 		if len(c.prompts)*c.choices > maxSequences {
 			t.Fatalf("%d prompts, %d choices", len(c.prompts), c.choices)

@@ -4,6 +4,7 @@ package enginesim
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 )
@@ -21,7 +22,7 @@ type tokenized struct {
 func (h *Handler) serveTokenize(w http.ResponseWriter, r *http.Request, _ failure) error {
 	as := h.reading()
 	as.keepIDs = true
-	p, err := as.tokenize(r)
+	p, err := as.tokenize(r.Body)
 	var answer *apiError
 	switch {
 	case errors.As(err, &answer):
@@ -36,8 +37,8 @@ func (h *Handler) serveTokenize(w http.ResponseWriter, r *http.Request, _ failur
 	return writeJSON(w, http.StatusOK, tokenized{Count: p.tokens, MaxModelLen: h.MaxModelLen, Tokens: ids})
 }
 
-func (as reading) tokenize(r *http.Request) (*prompt, error) {
-	b, err := as.readBody(r.Body)
+func (as reading) tokenize(from io.Reader) (*prompt, error) {
+	b, err := as.readBody(from)
 	if err != nil {
 		return nil, err
 	}
