@@ -2,11 +2,7 @@
 
 package tokenize
 
-import (
-	"unsafe"
-
-	"github.com/zeebo/xxh3"
-)
+import "github.com/zeebo/xxh3"
 
 // Tags part what is hashed under one secret, so that a model named as an
 // adapter is has another hash.
@@ -32,7 +28,7 @@ const (
 const spread = 0x9e3779b97f4a7c15
 
 // seed keys the hashes of a tag.
-func (rd *Reader) seed(tag hashTag) uint64 { return rd.secret ^ uint64(tag)*spread }
+func (rd *Reader) seed(tag hashTag) uint64 { return rd.Chains().seed(tag) }
 
 func (rd *Reader) hash(tag hashTag, b []byte) uint64 {
 	return xxh3.HashSeed(b, rd.seed(tag))
@@ -45,7 +41,7 @@ func (rd *Reader) hashString(tag hashTag, s string) uint64 {
 // chainRoot is what the first block of a prompt is chained to: the adapter
 // (by its hash) and the salt part caches from the first token on.
 func (rd *Reader) chainRoot(lora uint64, salt string) uint64 {
-	return xxh3.HashStringSeed(salt, lora^rd.seed(tagSalt))
+	return rd.Chains().stable(lora, salt)
 }
 
 // syntheticID is the i-th of the ids that stand for what seed was made from.
@@ -102,9 +98,7 @@ func (rd *Reader) chainWhole(p *Prompt, enc Encoder, blockSize int) (tokens int)
 // appendChain appends the hash of each whole block of ids.
 func appendChain(dst []uint64, ids []uint32, blockSize int, h uint64) []uint64 {
 	for len(ids) >= blockSize {
-		// The ids as they lie in memory, read only.
-		block := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(ids))), 4*blockSize) //nolint:gosec // see above
-		h = xxh3.HashSeed(block, h)
+		h = Chains{}.Extend(h, ids[:blockSize])
 		dst = append(dst, h)
 		ids = ids[blockSize:]
 	}

@@ -8,8 +8,6 @@ import (
 	"encoding/json"
 	"sync"
 
-	"github.com/zeebo/xxh3"
-
 	"github.com/kvaware/caddy-kvaware/tokenize/chattemplate"
 )
 
@@ -209,7 +207,7 @@ func (rd *Reader) isPlain(p *Prompt) bool {
 
 // exactRoot is what the first block of a prompt's own ids is chained to.
 func (rd *Reader) exactRoot(p *Prompt) uint64 {
-	return xxh3.HashSeed(nil, p.root^rd.seed(tagExact))
+	return rd.Chains().exact(p.root)
 }
 
 // addsSpecialTokens reads the request's member of that name, which is not among
