@@ -309,7 +309,7 @@ func (b *bench) pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// wantTruth checks that what is known is what the engine holds, and complete or
+// want checks that what is known is what the engine holds, and complete or
 // not.
 func (b *bench) want(complete bool) {
 	b.t.Helper()

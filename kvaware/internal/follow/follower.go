@@ -281,27 +281,27 @@ func (f *Follower) connects() {
 
 // disconnects takes note that there is no connection, and why.
 func (f *Follower) disconnects(err error) {
+	if err != nil {
+		f.opt.Notify(Notice{Kind: Disconnected, Err: errors.New(plain(err))})
+	}
+	var notes notes
+	defer f.tell(&notes)
 	f.mu.Lock()
-	was := f.connected
-	if was {
+	defer f.mu.Unlock()
+	if f.connected {
 		f.status.Since = f.opt.Now()
 	}
 	f.connected, f.verified = false, false
 	f.judge()
-	var notes notes
-	if err != nil {
-		f.status.LastError = plain(err)
-		if gone(err) {
-			f.known = false
-			f.forget(Refused, &notes)
-			f.settle(&notes)
-		}
+	if err == nil {
+		return
 	}
-	f.mu.Unlock()
-	if err != nil {
-		f.opt.Notify(Notice{Kind: Disconnected, Err: errors.New(plain(err))})
+	f.status.LastError = plain(err)
+	if gone(err) {
+		f.known = false
+		f.forget(Refused, &notes)
+		f.settle(&notes)
 	}
-	f.tell(&notes)
 }
 
 // gone reports whether nothing listens where an engine published.
@@ -313,15 +313,15 @@ func gone(err error) bool {
 // events restore it. It is safe from any goroutine but the Sink's and Notify's.
 func (f *Follower) Invalidate(why Reason) {
 	var notes notes
+	defer f.tell(&notes)
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.invalidations++
 	f.replay.owed = false // it would tell of what is dropped
 	if f.held {
 		f.forget(why, &notes)
 		f.becomePartial(&notes)
 	}
-	f.mu.Unlock()
-	f.tell(&notes)
 }
 
 // forget empties the sink. f.mu is held.

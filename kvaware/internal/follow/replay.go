@@ -73,7 +73,6 @@ func (f *Follower) ask(ctx context.Context, c *connection) {
 		return
 	}
 	f.mu.Lock()
-	f.status.Replays++
 	asked := f.invalidations
 	want := next
 	if !f.known || f.next == 0 || f.partial && f.replay.owed {
@@ -100,13 +99,14 @@ func (f *Follower) ask(ctx context.Context, c *connection) {
 			}
 			return
 		}
-		f.replay.pause = 0
-		f.mu.Lock()
-		f.verified = true
-		f.replay.owed = f.replay.owed && !all
-		f.mu.Unlock()
-		return
+		break
 	}
+	f.replay.pause = 0
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.status.Replays++
+	f.verified = true
+	f.replay.owed = f.replay.owed && !all
 }
 
 // caughtUp takes note that no more is asked for, with what has come of it.

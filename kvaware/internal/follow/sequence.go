@@ -61,8 +61,19 @@ func (f *Follower) take(ctx context.Context, c *connection, m message) {
 	if c.any = true; m.seq > c.last {
 		c.last = m.seq
 	}
+	f.takePlaced(m)
+	if f.owed() {
+		f.ask(ctx, c)
+		f.caughtUp()
+	}
+}
+
+// takePlaced takes in the message that f.live holds.
+func (f *Follower) takePlaced(m message) {
 	var notes notes
+	defer f.tell(&notes)
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.behind = false
 	switch {
 	case m.seq < f.next:
@@ -76,12 +87,6 @@ func (f *Follower) take(ctx context.Context, c *connection, m message) {
 		f.verified = true
 		f.apply(m, &f.live, &notes)
 		f.status.seen(f.opt.Now(), f.live.batch.Time)
-	}
-	f.mu.Unlock()
-	f.tell(&notes)
-	if f.owed() {
-		f.ask(ctx, c)
-		f.caughtUp()
 	}
 }
 
@@ -105,12 +110,12 @@ func (f *Follower) place(ctx context.Context, c *connection, m message) {
 		f.opt.Notify(Notice{Kind: Gap, First: next, Last: m.seq - 1})
 		f.ask(ctx, c)
 	}
+	var notes notes
+	defer f.tell(&notes)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.known {
-		var notes notes
 		f.adopt(m.seq, &notes)
-		defer f.tell(&notes)
 	}
 }
 
@@ -129,10 +134,10 @@ func (f *Follower) startedOver(c *connection, m message) bool {
 // startOver forgets a publisher that has started over.
 func (f *Follower) startOver() {
 	var notes notes
+	defer f.tell(&notes)
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.forgetPublisher(&notes)
-	f.mu.Unlock()
-	f.tell(&notes)
 }
 
 // forgetPublisher is startOver with f.mu held.

@@ -28,7 +28,7 @@ type Status struct {
 
 	Gaps          uint64 // jumps of the sequence
 	Missed        uint64 // what replays could not give, in runs of numbers
-	Replays       uint64 // asked for
+	Replays       uint64 // that were answered
 	ReplaysFailed uint64 // that nobody answered
 
 	Batches uint64                       // applied
