@@ -31,6 +31,7 @@ func init() {
 // `GET /kv_aware/index` | How large the prefix index is, and what it believes each upstream to hold
 // `DELETE /kv_aware/index` | Forgets what upstreams are believed to hold
 // `GET /kv_aware/snapshot` | All that the dashboard shows
+// `GET /kv_aware/events` | How far the KV events of each upstream are followed
 // `POST /kv_aware/explain` | Where the request in the body would go, and why
 // `POST /kv_aware/tokenize` | How the request in the body becomes tokens and blocks
 // `GET /kv_aware/record` | The requests that come from now on, as a trace
@@ -62,6 +63,9 @@ func (*Admin) Routes() []caddy.AdminRoute {
 		}},
 		{Pattern: "/kv_aware/snapshot", Handler: endpoint{
 			{http.MethodGet, showSnapshot},
+		}},
+		{Pattern: "/kv_aware/events", Handler: endpoint{
+			{http.MethodGet, showEvents},
 		}},
 		{Pattern: "/kv_aware/explain", Handler: endpoint{
 			{http.MethodPost, explain},

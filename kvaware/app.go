@@ -103,7 +103,8 @@ func proxyName(proxy *reverseproxy.Handler) string {
 	return fmt.Sprintf("%s and %d more", proxy.Upstreams[0].Dial, len(proxy.Upstreams)-1)
 }
 
-// Start applies the parameters of the pools and begins to keep house.
+// Start applies the parameters of the pools and begins to keep house. It fails
+// where engines were to connect to an address that is taken.
 func (a *App) Start() error {
 	var stored *hashKeys
 	for name, use := range a.pools {
@@ -119,6 +120,16 @@ func (a *App) Start() error {
 			}
 		}
 		use.applied = &poolConfig{params: use.params, keys: keys, dials: use.listed, explainer: use.first, members: append([]*Policy{use.first}, use.others...)}
+		if err := use.follow(a.logger); err != nil {
+			for _, use := range a.pools {
+				if use.applied != nil {
+					use.applied.events.release()
+				}
+			}
+			return fmt.Errorf("kv_events of pool %q: %w", name, err)
+		}
+	}
+	for name, use := range a.pools {
 		use.first.pool.configure(use.applied)
 		a.logger.Info("routing by load and KV cache",
 			zap.String("pool", name),

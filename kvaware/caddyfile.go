@@ -47,6 +47,25 @@ import (
 //			models       auto | off
 //		}
 //
+//		# what engines report
+//		kv_events {
+//			port          <port>
+//			replay_port   <port>
+//			endpoint      <url> [<upstream address>]
+//			replay        <url> [<upstream address>]
+//			topic         <prefix>
+//			ranks         <number>
+//			listen        <address> {
+//				topic <topic> <upstream address>
+//			}
+//			predicted_ttl <duration>
+//			tier_credit {
+//				cpu  <part>
+//				disk <part>
+//			}
+//			removals      each | last
+//		}
+//
 //		# request bodies
 //		max_body     <size>
 //		max_buffered <size>
@@ -79,6 +98,7 @@ func (p *Policy) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		kvcaddyfile.Option{Name: "secret", Read: kvcaddyfile.Secret(&p.Secret, leastSecret)},
 		kvcaddyfile.Option{Name: "isolate_by", Read: kvcaddyfile.String(&p.IsolateBy)},
 		kvcaddyfile.Option{Name: "inject_salt", Read: kvcaddyfile.Flag(&p.InjectSalt)},
+		kvcaddyfile.Option{Name: "kv_events", Read: p.readKVEvents},
 		kvcaddyfile.Option{Name: "max_body", Read: kvcaddyfile.Size(&p.MaxBody, 1, maxBodyLimit)},
 		kvcaddyfile.Option{Name: "max_buffered", Read: kvcaddyfile.Size(&p.MaxBuffered, 1, maxMemory)},
 		kvcaddyfile.Option{Name: "objective", Read: kvcaddyfile.OneOf(&p.Objective, objectives...)},

@@ -162,9 +162,27 @@
 // replaced it: then the configuration did not start as a whole, and the one
 // before goes on.
 //
+// # What engines report
+//
+// With kv_events each rank of each engine has a follower (package follow), which
+// applies its events to the index of reported blocks (package residency). Followers
+// and that index (kv_events.go) belong to what a configuration needs of them: equal
+// needs share them in a second usage pool, from the app's Start to its Stop, and the
+// pool points to those of the configuration that was applied last. So a reload keeps
+// connections and index, one with other needs builds its own beside them, and if it
+// fails the ones before are still there. Sockets that engines connect to are counted
+// apart. Upstreams that come or leave wake the followers' own goroutine; addresses
+// that only a request tells are not followed.
+//
+// An upstream whose reports are complete has predictions that fade (prefix's
+// SetReported). A clear, a restart and a refused connection drop what is predicted
+// too; what withdraws an upstream's blocks (invalidate.go) is told to its follower.
+//
 // # Locks
 //
-// In this order: the ledger's, the index's; and the pool's own, the index's. The
+// In this order: the ledger's, the index's; and the pool's own, the index's. A
+// follower's is taken before those of the pool's followers (kv_events.go says in
+// which order), of the reported index, and the pool's own, in that order. The
 // pool's guards its maps and parameters and is never held together with the
 // ledger's. Who makes the list of models anew, or changes capacities, has a lock of
 // its own for it outside of the pool's; that of the pollers is held with no other.

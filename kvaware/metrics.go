@@ -40,7 +40,7 @@ var stageSeconds = struct{ read, tokenize, choose prometheus.Observer }{
 
 // Places where panics are caught, so that each has a series from the start.
 func init() {
-	for _, where := range []string{"read", "select", "answer", "observe", "conclude", "explain", "engine"} {
+	for _, where := range []string{"read", "select", "answer", "observe", "conclude", "explain", "engine", "follow"} {
 		panics.WithLabelValues(where)
 	}
 }
@@ -263,6 +263,9 @@ func (stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	} {
 		ch <- d
 	}
+	for _, d := range eventsDescs {
+		ch <- d
+	}
 	for _, c := range newPoolMetrics().collectors() {
 		c.Describe(ch)
 	}
@@ -274,6 +277,7 @@ func (stateCollector) Collect(ch chan<- prometheus.Metric) {
 		for _, u := range pl.all() {
 			collectUpstream(ch, pl, u)
 		}
+		collectEvents(ch, pl)
 		size := pl.index.Size()
 		gauge(ch, bytesDesc, float64(size.Bytes), pl.name)
 		gauge(ch, distinctDesc, float64(size.Blocks), pl.name)

@@ -86,6 +86,10 @@ type Policy struct {
 	// blocks.
 	Cache *Cache `json:"cache,omitempty"`
 
+	// What engines report of their own KV caches. Belongs to the pool. Default: nothing
+	// is listened to.
+	KVEvents *KVEvents `json:"kv_events,omitempty"`
+
 	// Bytes of a request body to read for its prompt, and to keep for retries
 	// until the response begins. A longer body is not refused: it streams
 	// through, routed by its length. At most 1073741824 (1 GiB); reading a body
@@ -190,7 +194,8 @@ type Policy struct {
 	objective route.Objective
 	tokens    *tokens
 	aliases   modelAliases
-	scraping  *scraping // nil without Engine
+	scraping  *scraping     // nil without Engine
+	events    *eventsConfig // nil without KVEvents
 	// remembered is replaced when the pool's cache is.
 	remembered atomic.Pointer[remembered]
 	pool       *pool
@@ -235,6 +240,9 @@ func (p *Policy) Provision(ctx caddy.Context) error {
 		return err
 	}
 	p.proxy = parentProxy(ctx)
+	if err := p.checkEvents(); err != nil {
+		return err
+	}
 	if err := appModule.(*App).use(p); err != nil {
 		return err
 	}
@@ -275,6 +283,9 @@ func (p *Policy) resolveOptions() error {
 	if p.scraping, err = p.Engine.provision(repl); err != nil {
 		return err
 	}
+	if p.events, err = p.KVEvents.provision(repl, p.Tokenizer.Engine); err != nil {
+		return fmt.Errorf("kv_events: %w", err)
+	}
 	setDefault(&p.BlockSize, DefaultBlockSize)
 	setDefault(&p.CacheTokens, DefaultCacheTokens)
 	setDefault(&p.MaxBody, DefaultMaxBody)
@@ -298,6 +309,10 @@ func (p *Policy) resolveOptions() error {
 	}
 	if p.scraping != nil {
 		p.params.engine = p.scraping.described
+	}
+	if p.events != nil {
+		p.params.events = fmt.Sprintf("%s, predicted_ttl %s", p.events.described, p.events.ttl)
+		p.params.ranks = p.events.ranks
 	}
 	if secret != nil {
 		p.keys.Store(secret)

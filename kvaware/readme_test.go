@@ -108,6 +108,8 @@ func TestTheREADMENamesWhatIsThere(t *testing.T) {
 			t.Errorf("GET /kv_aware/upstreams: %s of engine is not in the README", name)
 		}
 	}
+	same(t, "GET /kv_aware/events", quoted(between(t, text, "Fields of <code>GET /kv_aware/events</code>", "</details>"), 1), keys(reflect.TypeFor[eventsState]()))
+
 	explained := between(t, text, "Fields of <code>POST /kv_aware/explain</code>", "</details>")
 	real := append(keys(reflect.TypeFor[explanation]()), keys(reflect.TypeFor[explainedUpstream]())...)
 	for _, name := range real {

@@ -135,6 +135,7 @@ func (v *poolView) snapshot(left *int, history bool) PoolSnapshot {
 	}
 	now := pl.ledger.Now()
 	all := new(recent.Totals)
+	followed := pl.followedBriefly()
 	for _, u := range v.upstreams {
 		load, held, ok := pl.state(u.upstream)
 		if !ok {
@@ -174,6 +175,7 @@ func (v *poolView) snapshot(left *int, history bool) PoolSnapshot {
 			Configured:   u.configured,
 			Figures:      f,
 			FailureScore: d.FailureScore,
+			Events:       followed[u.address],
 		})
 		if history {
 			s.Upstreams[len(s.Upstreams)-1].History = pl.history.load(u.upstream)

@@ -39,6 +39,7 @@ type poolParams struct {
 	aliases     string // what aliasesOf calls them
 	secret      keysID // of the option secret, zero without it
 	ranks       int    // data-parallel ranks of each engine; 0 means 1
+	events      string // what KVEvents.provision calls it
 }
 
 // difference names the first parameter in which p and q differ, with both
@@ -59,6 +60,7 @@ func (p poolParams) difference(q poolParams) (option, ours, theirs string) {
 		{"token_cache", p.tokenCache, q.tokenCache},
 		{"model_alias", p.aliases, q.aliases},
 		{"secret", p.secret, q.secret},
+		{"kv_events", p.events, q.events},
 		{"ranks", p.ranks, q.ranks},
 	} {
 		if d.a != d.b {
@@ -100,6 +102,7 @@ type pool struct {
 	recordings recordings
 	decisions  decisions
 	history    history
+	followed   followed
 	metrics    *poolMetrics
 	now        func() time.Time
 	// tokens remembers how prompts were encoded. It is replaced when a
@@ -189,6 +192,7 @@ type poolConfig struct {
 	dials     []string    // static upstreams, kept for as long as it lists them
 	explainer *Policy     // the policy that named the pool first
 	members   []*Policy   // all that name it
+	events    *followers  // of its kv_events; nil without
 	replaced  *poolConfig // the one before, until that is stopped; guarded by pool.mu
 }
 
@@ -203,6 +207,7 @@ func (pl *pool) configure(conf *poolConfig) {
 	pl.resize(resized)
 	pl.poll(conf)
 	pl.indexModels() // aliases may be others
+	pl.followed.switchTo(conf.events)
 }
 
 // withdraw takes note that a configuration is stopped. If it is the one applied
@@ -219,9 +224,8 @@ func (pl *pool) withdraw(conf *poolConfig) {
 	listed := pl.resolved(before)
 	var resized []*upstream
 	pl.mu.Lock()
-	over := pl.applied == conf
-	back := conf.replaced
-	if pl.applied == conf {
+	over, back := pl.applied == conf, conf.replaced
+	if over {
 		pl.recordings.stop()
 	}
 	switch {
@@ -237,7 +241,18 @@ func (pl *pool) withdraw(conf *poolConfig) {
 	if over {
 		pl.poll(back)
 		pl.indexModels()
+		pl.followed.switchTo(back.followers())
 	}
+	conf.events.release()
+}
+
+// followers gives those that a configuration needs; nil if there is none, or it
+// needs none.
+func (conf *poolConfig) followers() *followers {
+	if conf == nil {
+		return nil
+	}
+	return conf.events
 }
 
 // resolved gives the upstreams behind dial strings.
@@ -273,6 +288,9 @@ func (pl *pool) apply(conf *poolConfig, listed map[*upstream]bool) (resized []*u
 		pl.tokens.Store(tokenize.NewCache(params.tokenCache))
 	}
 	pl.params = params
+	if conf.explainer != nil && conf.explainer.events != nil {
+		pl.index.SetPredictedTTL(conf.explainer.events.ttl)
+	}
 	pl.rank()
 	pl.keys.Store(conf.keys)
 	pl.explainer = conf.explainer

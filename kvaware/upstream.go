@@ -81,10 +81,7 @@ func (pl *pool) lookup(dial string, repl *caddy.Replacer) *upstream {
 	if err != nil || addr.PortRangeSize() != 1 {
 		return nil
 	}
-	address := addr.JoinHostPort(0)
-	if addr.Network != "" && addr.Network != "tcp" {
-		address = addr.Network + "/" + address
-	}
+	address := poolAddress(addr)
 	u, isNew := pl.at(address, dial, fixed)
 	if isNew {
 		pl.pollers.seen(pl, u)
@@ -109,8 +106,18 @@ func (pl *pool) at(address, dial string, fixed bool) (u *upstream, isNew bool) {
 		pl.byDial[dial] = u
 		isNew = !u.fixed
 		u.fixed = true
+		pl.followed.changed()
 	}
 	return u, isNew
+}
+
+// poolAddress is what the pool calls the upstream at a network address of one port.
+func poolAddress(addr caddy.NetworkAddress) string {
+	address := addr.JoinHostPort(0)
+	if addr.Network != "" && addr.Network != "tcp" {
+		address = addr.Network + "/" + address
+	}
+	return address
 }
 
 // enter makes an upstream. pl.mu is held.
@@ -136,6 +143,7 @@ func (pl *pool) enter(address string, rank int, engine *upstream) *upstream {
 	}
 	u.lastSeen.Store(pl.now().UnixNano())
 	pl.byAddress[address] = u
+	pl.followed.changed()
 	return u
 }
 
@@ -186,6 +194,7 @@ func (pl *pool) rankOne(u *upstream) {
 // run there keep what they need. pl.mu is held.
 func (pl *pool) leave(u *upstream) {
 	u.removed.Store(true)
+	pl.followed.changed()
 	pl.index.Remove(u.slot)
 	delete(pl.byAddress, u.address)
 	u.labels.forget()

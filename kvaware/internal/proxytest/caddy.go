@@ -233,3 +233,14 @@ func ReadAll(t testing.TB, res *http.Response) string {
 	}
 	return string(data)
 }
+
+// Adapt turns the sites of a Caddyfile into JSON that nobody loads.
+func Adapt(t testing.TB, sites string) []byte {
+	t.Helper()
+	c := &Caddy{t: t, dir: t.TempDir()}
+	adapted, err := c.adapt("", sites)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return adapted
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kvaware
+
+import (
+	"context"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/follow"
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/kvevents"
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/residency"
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/zmtp"
+)
+
+// following is one upstream that is followed. It is the follower's sink.
+type following struct {
+	of       *followers
+	up       *upstream
+	follower *follow.Follower
+	holder   *residency.Holder
+	endpoint string
+	log      eventsLog
+	forget   []func() // what to undo when it stops
+	cancel   context.CancelFunc
+	done     chan struct{}
+
+	complete atomic.Bool
+}
+
+// start follows an upstream, if anything says where.
+func (f *followers) start(ctx context.Context, u *upstream) {
+	fo := &following{of: f, up: u, done: make(chan struct{})}
+	fo.log.logger, fo.log.upstream = &f.logger, u.address
+	opt := follow.Options{Sink: fo, Rank: -1, Notify: fo.log.notice}
+	if f.conf.ranks > 1 {
+		opt.Rank = u.rank
+	}
+	if !fo.source(&opt) {
+		return
+	}
+	fo.holder = f.index.Open(int(u.slot))
+	fo.holder.SetRules(residency.Rules{LastRemoval: f.conf.lastRemoval, ClearsAll: f.conf.clearsAll})
+	fo.follower = follow.New(opt)
+	fo.forget = append(fo.forget, u.onInvalidate(func(reason string) { fo.follower.Invalidate(withdrawal(reason)) }))
+	ctx, fo.cancel = context.WithCancel(ctx)
+	f.mu.Lock()
+	f.running[u] = fo
+	f.mu.Unlock()
+	go fo.run(ctx)
+}
+
+// source sets where an upstream publishes and replays; false if nothing says where.
+func (fo *following) source(opt *follow.Options) bool {
+	conf, u := fo.of.conf, fo.up
+	if replay, ok, err := conf.endpointOf(u.engine.address, u.rank, true); err != nil {
+		fo.log.unusable(err)
+	} else if ok {
+		opt.Replay = follow.Requests(replay, zmtp.Options{})
+	}
+	if fo.of.listener != nil {
+		topic, ok := conf.topics[u.engine.address]
+		if !ok {
+			return false
+		}
+		var forget func()
+		opt.Source, forget = fo.of.listener.topics.Topic(topic)
+		fo.forget = append(fo.forget, forget)
+		fo.endpoint = conf.listen.String()
+		return true
+	}
+	at, ok, err := conf.endpointOf(u.engine.address, u.rank, false)
+	if err != nil {
+		fo.log.unusable(err)
+	}
+	if !ok {
+		return false
+	}
+	fo.endpoint = at.String()
+	opt.Source = follow.Subscribe(at, conf.topic, zmtp.Options{})
+	return true
+}
+
+// repairPause is how long an upstream is not followed after a panic.
+const repairPause = 10 * time.Second
+
+func (fo *following) run(ctx context.Context) {
+	defer close(fo.done)
+	defer func() {
+		if val := recover(); val != nil {
+			panics.WithLabelValues("follow").Inc()
+			fo.log.panicked(debug.Stack())
+			go fo.of.stop(fo)
+			time.AfterFunc(repairPause, fo.of.changed)
+		}
+	}()
+	fo.follower.Run(ctx)
+}
+
+// stop ends following, and what was reported counts no more.
+func (f *followers) stop(fo *following) {
+	fo.cancel()
+	<-fo.done
+	f.mu.Lock()
+	was := f.running[fo.up] == fo
+	if was {
+		delete(f.running, fo.up)
+	}
+	f.mu.Unlock()
+	if !was {
+		return
+	}
+	for _, undo := range fo.forget {
+		undo()
+	}
+	fo.Trust(false)
+	fo.holder.Close()
+}
+
+// Apply implements follow.Sink.
+func (fo *following) Apply(b *kvevents.Batch) {
+	fo.holder.Apply(b)
+	for i := range b.Events {
+		if b.Events[i].Kind == kvevents.Cleared {
+			fo.unpredict()
+			return
+		}
+	}
+}
+
+// Forget implements follow.Sink.
+func (fo *following) Forget(why follow.Reason) {
+	fo.holder.Forget()
+	if why == follow.Restarted || why == follow.Refused {
+		fo.unpredict()
+	}
+}
+
+// unpredict drops what is predicted of an engine whose cache is gone.
+func (fo *following) unpredict() {
+	if fo.counts() {
+		fo.of.pool.forget(fo.up)
+	}
+}
+
+// Trust implements follow.Sink.
+func (fo *following) Trust(complete bool) {
+	fd := &fo.of.pool.followed
+	fd.mu.Lock()
+	defer fd.mu.Unlock()
+	fo.complete.Store(complete)
+	if fo.counts() {
+		fo.of.pool.setReported(fo.up, complete)
+	}
+}
+
+// counts reports whether the followers are those that count.
+func (fo *following) counts() bool { return fo.of.pool.followed.current.Load() == fo.of }
+
+// setReported tells the index whether an upstream reports all that it holds. The
+// pool's lock keeps the upstream's slot its own.
+func (pl *pool) setReported(u *upstream, on bool) {
+	pl.mu.RLock()
+	defer pl.mu.RUnlock()
+	if !u.removed.Load() {
+		pl.index.SetReported(u.slot, on)
+	}
+}
+
+// Room implements follow.Sink: the most blocks that the engine held before it began
+// to evict, else what cache_tokens says.
+func (fo *following) Room() int {
+	s := fo.holder.Stats()
+	if s.Evicted[kvevents.GPU] > 0 {
+		return s.Peak[kvevents.GPU]
+	}
+	if s.BlockSize == 0 {
+		return 0
+	}
+	fo.of.pool.mu.RLock()
+	defer fo.of.pool.mu.RUnlock()
+	return int(fo.of.pool.params.cacheTokens / int64(s.BlockSize))
+}
+
+// withdrawal gives a follower's reason for one of an upstream.
+func withdrawal(reason string) follow.Reason {
+	switch reason {
+	case withdrawnByAdmin:
+		return follow.Asked
+	case withdrawnRefused:
+		return follow.Refused
+	}
+	return follow.Reset
+}
+
+// Interface guard
+var _ follow.Sink = (*following)(nil)
