@@ -101,7 +101,7 @@ func newPoolMetrics() *poolMetrics {
 		attempts: newCounterVec("attempts_total",
 			"Attempts at requests that have ended, by outcome.", "pool", "upstream", "outcome"),
 		corrections: newCounterVec("corrections_total",
-			"Answers whose cached tokens corrected what the upstream was believed to hold: it held less (shortened) or more (extended).", "pool", "upstream", "kind"),
+			"Answers whose cached tokens corrected what the upstream was believed to hold: it held less (shortened) or more (extended), or other answers speak against that (disputed).", "pool", "upstream", "kind"),
 		firstToken: newHistogramVec("time_to_first_token_seconds",
 			"Time from the choice to the engine's first output, streamed requests only.",
 			prometheus.ExponentialBuckets(5e-3, 2, 16), "pool", "upstream"),
@@ -125,7 +125,7 @@ type upstreamMetrics struct {
 	firstToken, firstOutput, interToken prometheus.Observer
 	outcomes                            [len(outcomeNames)]prometheus.Counter
 	reasons                             [len(requestReasons)]prometheus.Counter
-	shortened, extended                 prometheus.Counter
+	shortened, extended, disputed       prometheus.Counter
 	// uncached is the most that was collected as uncached tokens. They are the
 	// difference of two sums that are not read at one instant, and a counter
 	// that falls would be taken for one that started over.
@@ -156,6 +156,7 @@ func (m *poolMetrics) upstream(pool, address string) *upstreamMetrics {
 		interToken:  m.interToken.WithLabelValues(pool, address),
 		shortened:   m.corrections.WithLabelValues(pool, address, "shortened"),
 		extended:    m.corrections.WithLabelValues(pool, address, "extended"),
+		disputed:    m.corrections.WithLabelValues(pool, address, "disputed"),
 	}
 	for i, name := range outcomeNames {
 		u.outcomes[i] = m.attempts.WithLabelValues(pool, address, name)

@@ -103,5 +103,7 @@ func (a *attempt) corrects(sum *stream.Summary) {
 		a.upstream.labels.shortened.Inc()
 	case prefix.Extended:
 		a.upstream.labels.extended.Inc()
+	case prefix.Disputed:
+		a.upstream.labels.disputed.Inc()
 	}
 }

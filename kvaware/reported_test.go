@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/proxytest"
@@ -160,5 +161,38 @@ func TestWhatAnAnswerAddedCountsOnceItWasReported(t *testing.T) {
 	}
 	if cached := turns(41); cached != 240 {
 		t.Errorf("%d cached", cached)
+	}
+}
+
+// The first attempt may have left there what the second one finds.
+func TestAnAnswerToARequestThatWasSentBeforeCorrectsNothing(t *testing.T) {
+	var fails atomic.Bool
+	var cached atomic.Int32
+	e := proxytest.NewEngine(t, func(w http.ResponseWriter, _ *http.Request) {
+		if fails.Swap(false) {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		proxytest.Event(w, `{"choices":[{"index":0,"text":"a","finish_reason":"stop"}]}`)
+		proxytest.Event(w, fmt.Sprintf(`{"choices":[],"usage":{"prompt_tokens":200,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":%d}}}`, cached.Load()))
+		proxytest.Event(w, "[DONE]")
+	})
+	c := proxytest.Start(t, "", site(e.Addr(), "", "lb_retries 2\nlb_retry_match {\nexpression `{rp.status_code} == 503`\n}"))
+	cached.Store(192)
+	for range 2 {
+		cachedTokens(t, c, "/v1/completions", asks(1, ""))
+	}
+	cached.Store(0)
+	fails.Store(true)
+	cachedTokens(t, c, "/v1/completions", asks(1, ""))
+	if n := len(e.Requests()); n != 4 {
+		t.Fatalf("%d requests", n)
+	}
+	if n := series(t, c, of("corrections_total", e, "kind", "shortened")); n != 0 {
+		t.Errorf("%v corrections", n)
+	}
+	cachedTokens(t, c, "/v1/completions", asks(1, ""))
+	if n := series(t, c, of("corrections_total", e, "kind", "shortened")); n != 1 {
+		t.Errorf("%v corrections by a request that was sent once", n)
 	}
 }

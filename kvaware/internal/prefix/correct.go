@@ -13,6 +13,9 @@ const (
 	Shortened
 	// Extended: more blocks were there than was believed.
 	Extended
+	// Disputed: blocks were gone that had been idle for less long than others which
+	// were still there. Its prompt may have other tokens than it is taken to have.
+	Disputed
 )
 
 const (
@@ -26,13 +29,69 @@ const (
 	leastShare, mostTimes = 16, 4
 	// correctionSteps bounds the evictions of one correction.
 	correctionSteps = 128
+	// doubts is how many disputed misses in a row, with nothing older found between
+	// them, are believed: the engine has lost its cache.
+	doubts = 6
 )
+
+// evidence is what an upstream's engine was last seen to hold, in ticks.
+type evidence struct {
+	proven  uint32 // since when blocks had been idle that were found: of late, the longest
+	known   bool   // there is such a proof
+	evicted uint64 // the cache's evictions up to then
+	doubted uint32 // since when blocks had been idle that were disputed last
+	doubts  int    // disputed misses since one was refuted
+}
+
+// disputes takes in a miss and reports whether it is disputed.
+func (e *evidence) disputes(since uint32) bool {
+	if !e.known || since <= e.proven {
+		return false
+	}
+	e.doubted = since
+	e.doubts++
+	if e.doubts < doubts {
+		return true
+	}
+	*e = evidence{}
+	return false
+}
+
+// Met takes in that the engine found all of the prompt that was sure to be there.
+func (x *Index) Met(p *Path) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	c := p.cache
+	if c == nil || c.slot == dead || c.slotted != nil || p.before.Sure <= p.busy {
+		return
+	}
+	e := &c.evidence
+	since := x.idleSince(p, p.before.Sure-1)
+	if since <= e.doubted {
+		e.doubts = 0
+	}
+	if !e.known || since <= e.proven || c.evicted-e.evicted > uint64(c.wanted/capacityShare) {
+		e.proven, e.known, e.evicted = since, true, c.evicted
+	}
+}
+
+// idleSince returns since when a block of the path had been idle when it was
+// pinned, in ticks; it was. Nobody but requests that came later has pinned it
+// since, so its span still tells.
+func (x *Index) idleSince(p *Path, block int) uint32 {
+	id := p.leaf
+	for s := x.spans.at(id); int(x.nodes.at(s.node).before) > block; s = x.spans.at(id) {
+		id = s.up
+	}
+	return x.spans.at(id).idle
+}
 
 // Missed takes in that of the prompt's leading blocks the engine found only so
 // many, less than were sure to be there. The request computed the others again, so
 // the path stays. But what was idle for as long as the first of them or longer is
 // gone too, and what is left shows how much the engine has room for: the capacity
-// goes part of the way there, once for all paths that were pinned before.
+// goes part of the way there, once for all paths that were pinned before. A miss
+// that another prompt's hit speaks against is only taken in if it stays alone.
 func (x *Index) Missed(p *Path, blocks int) Correction {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -40,13 +99,10 @@ func (x *Index) Missed(p *Path, blocks int) Correction {
 	if c == nil || c.slot == dead || c.slotted != nil || blocks < p.busy || blocks >= p.before.Sure {
 		return Agreed // no eviction takes what others run on
 	}
-	// The span of the first one missing. Nobody but requests that came later has
-	// pinned it since, so it still tells since when it was idle.
-	id := p.leaf
-	for s := x.spans.at(id); int(x.nodes.at(s.node).before) > blocks; s = x.spans.at(id) {
-		id = s.up
+	since := x.idleSince(p, blocks)
+	if c.evidence.disputes(since) {
+		return Disputed
 	}
-	since := x.spans.at(id).idle
 	for steps := correctionSteps; steps > 0; steps-- {
 		oldest := c.idleSpans.oldest
 		if oldest == 0 || x.spans.at(oldest).idle > since {

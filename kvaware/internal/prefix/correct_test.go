@@ -3,6 +3,8 @@
 package prefix
 
 import (
+	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -138,4 +140,126 @@ func TestACorrectionEvictsABoundedNumberOfSpans(t *testing.T) {
 	if st := x.Stats(h); st.Evicted != 2*correctionSteps {
 		t.Errorf("%+v", st)
 	}
+}
+
+// world is an engine of one capacity that serves conversations, of which an index
+// believes another. It may lose its cache once, and find nothing of some
+// conversations, because their tokens are not what they are taken for.
+type world struct {
+	real, believed int
+	loses          bool
+	strangers      int // conversations in a hundred
+}
+
+// drift returns by how many blocks the index is off per request in the end, and
+// the capacity that it believes then.
+func (w world) drift(correct bool) (off float64, capacity int) {
+	now := new(time.Duration)
+	clock := func() time.Duration { return *now }
+	engine, x := New(clock), New(clock)
+	engine.Add(w.real)
+	x.Add(w.believed)
+	r := rand.New(rand.NewPCG(1, 2))
+	turns := make([]int, 60)
+	const requests = 2000
+	for i := range requests {
+		*now += time.Second
+		talk := min(r.IntN(60), r.IntN(60)) // some are livelier than others
+		turns[talk] = turns[talk]%10 + 1
+		if w.loses && i == requests/4 {
+			engine.Forget(0)
+		}
+		stretches := [][2]int{{talk, 10}, {1000*talk + i/1000, 4 * turns[talk]}}
+		p := x.Pin(0, 0, prompt(stretches...))
+		if talk*41%100 < w.strangers {
+			stretches = append([][2]int{{-i, 1}}, stretches...)
+		}
+		truth := engine.Pin(0, 0, prompt(stretches...))
+		found, before := truth.Before().Held, p.Before()
+		if i >= requests/2 {
+			off += math.Abs(float64(found - before.Held))
+		}
+		engine.Confirm(&truth)
+		x.Confirm(&p)
+		switch {
+		case !correct:
+		case found < before.Sure:
+			x.Missed(&p, found)
+		case found == before.Sure:
+			x.Met(&p)
+		case found > before.Held+int(before.Output.Blocks)+1:
+			x.Exceeded(&p)
+		}
+		engine.Grow(&truth, 3)
+		x.Grow(&p, 3)
+		engine.Done(&truth)
+		x.Done(&p)
+	}
+	return off / (requests / 2), x.Stats(0).Capacity
+}
+
+func TestACapacityThatIsWrongByFactorsIsLearnt(t *testing.T) {
+	for _, w := range []world{
+		{real: 400, believed: 1600},
+		{real: 400, believed: 800},
+		{real: 800, believed: 800},
+		{real: 1000, believed: 500},
+		{real: 1200, believed: 400},
+		{real: 400, believed: 800, loses: true},
+		{real: 800, believed: 800, loses: true},
+		{real: 800, believed: 800, strangers: 5},
+		{real: 800, believed: 800, strangers: 30},
+	} {
+		without, _ := w.drift(false)
+		with, capacity := w.drift(true)
+		t.Logf("%+v: %.2f blocks off without corrections, %.2f with, capacity %d", w, without, with, capacity)
+		if w.strangers > 0 {
+			// They overwrite more than is believed, so nothing is exact.
+			if with > without+0.5 {
+				t.Errorf("%+v: corrections make it worse: %.2f blocks off, without them %.2f", w, with, without)
+			}
+			continue
+		}
+		if with > 1 {
+			t.Errorf("%+v: %.2f blocks off, without corrections %.2f", w, with, without)
+		}
+		if math.Abs(float64(capacity-w.real)) > 0.1*float64(w.real) {
+			t.Errorf("%+v: capacity %d", w, capacity)
+		}
+	}
+}
+
+// A prompt that misses what was idle for less long than what another just found is
+// not what it is taken for, or the whole cache is lost: then no other finds more.
+func TestAMissThatAHitSpeaksAgainstIsDisputedUntilItIsNotAlone(t *testing.T) {
+	x, h, now := tenPrompts(t)
+	report := func(id, found int) Correction {
+		*now += time.Second
+		p := x.Pin(h, 0, prompt([2]int{id, 10}))
+		defer x.Done(&p)
+		if found == 10 {
+			x.Met(&p)
+			return Agreed
+		}
+		return x.Missed(&p, found)
+	}
+	report(3, 10)
+	if got := report(8, 0); got != Disputed {
+		t.Fatal(got)
+	}
+	wantHeld(t, x, prompt([2]int{0, 10}), 10)
+	for range doubts - 2 {
+		report(8, 0)
+	}
+	report(2, 10) // older yet: the cache is not lost
+	for i := range doubts {
+		want := Disputed
+		if i == doubts-1 {
+			want = Shortened
+		}
+		if got := report(8, 0); got != want {
+			t.Fatalf("miss %d in a row: %v", i, got)
+		}
+	}
+	wantHeld(t, x, prompt([2]int{0, 10}), 0)
 }

@@ -67,7 +67,8 @@ type cache struct {
 	// is in use, and then falls with the use.
 	limit, wanted int
 	told          int    // the capacity last set; wanted is what was learnt from it
-	lesson        uint32 // how often wanted was learnt, see Correct
+	lesson        uint32 // how often wanted was learnt
+	evidence      evidence
 
 	slotted *slotted // nil where it is one of blocks; then what follows is unused but for evicted
 

@@ -39,11 +39,14 @@ type modelOutput struct {
 type modelCache struct {
 	limit, wanted int
 	told, lesson  int
-	blocks        map[modelKey]*modelBlock
-	outputs       []*modelOutput
-	generating    int
-	evicted       int
-	reports       bool
+
+	proven, provenAt, doubted, doubts int // -1: nothing is proven
+
+	blocks     map[modelKey]*modelBlock
+	outputs    []*modelOutput
+	generating int
+	evicted    int
+	reports    bool
 }
 
 type modelPath struct {
@@ -59,7 +62,7 @@ type modelPath struct {
 }
 
 func newModelCache(capacity int) *modelCache {
-	return &modelCache{limit: capacity, wanted: capacity, told: capacity, blocks: map[modelKey]*modelBlock{}}
+	return &modelCache{limit: capacity, wanted: capacity, told: capacity, proven: -1, blocks: map[modelKey]*modelBlock{}}
 }
 
 func (c *modelCache) stats() Stats {
@@ -121,6 +124,13 @@ func (m *model) missed(p *modelPath, blocks int) {
 	}
 	c := p.cache
 	since := c.blocks[p.keys[blocks]].idle
+	if c.proven >= 0 && int(since) > c.proven {
+		if c.doubted = int(since); c.doubts < doubts-1 {
+			c.doubts++
+			return
+		}
+		c.proven, c.doubted, c.doubts = -1, 0, 0
+	}
 	for c.evictOldest(since) {
 	}
 	if target := max(c.stats().Blocks, c.told/16); target < c.wanted && p.lesson == c.lesson {
@@ -128,6 +138,20 @@ func (m *model) missed(p *modelPath, blocks int) {
 		c.wanted -= max(1, (c.wanted-target)/8)
 	}
 	c.settle()
+}
+
+// met is an engine that found all that was sure.
+func (m *model) met(p *modelPath) {
+	if m.alive(p) && p.before.Sure > p.busy {
+		c := p.cache
+		since := int(c.blocks[p.keys[p.before.Sure-1]].idle)
+		if since <= c.doubted {
+			c.doubts = 0
+		}
+		if c.proven < 0 || since <= c.proven || c.evicted-c.provenAt > c.wanted/8 {
+			c.proven, c.provenAt = since, c.evicted
+		}
+	}
 }
 
 // exceeded is what an engine says that found more than is explained.

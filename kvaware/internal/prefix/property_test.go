@@ -139,11 +139,15 @@ func rehearse(s script) error {
 			if got := d.real.Before(); got != d.model.before {
 				return fmt.Errorf("step %d: %+v before, want %+v", step, got, d.model.before)
 			}
-			if s.next(3) > 0 {
+			switch s.next(4) {
+			case 0:
+				x.Met(&d.real)
+				m.met(d.model)
+			case 1, 2:
 				n := s.next(30) - 1
 				x.Missed(&d.real, n)
 				m.missed(d.model, n)
-			} else {
+			default:
 				x.Exceeded(&d.real)
 				m.exceeded(d.model)
 			}
@@ -230,6 +234,9 @@ func compare(x *Index, m *model, prompts [][]uint64) error {
 			if want := m.match(ns, chain); !slices.Equal(dst, want) {
 				return fmt.Errorf("match of %d blocks: %v, want %v", len(chain), dst, want)
 			}
+			if i != m.clock%len(prompts) {
+				continue // one prompt each time is enough for the rest
+			}
 			x.Find(ns, chain, &Found{Held: dst, Pinned: pinned, Outputs: outs, Fresh: true})
 			if want := m.outputs(ns, chain); !slices.Equal(outs, want) {
 				return fmt.Errorf("outputs %v behind %v of %d blocks, want %v", outs, m.match(ns, chain), len(chain), want)
@@ -243,9 +250,6 @@ func compare(x *Index, m *model, prompts [][]uint64) error {
 				}
 				if want := c.pinnedPart(ns, chain); int(pinned[h]) != want {
 					return fmt.Errorf("%d of %d blocks pinned, want %d", pinned[h], len(chain), want)
-				}
-				if i != m.clock%len(prompts) {
-					continue // one prompt each time is enough
 				}
 				if err := comparePrice(x, m, Holder(h), uses[h], Eviction{Pace: &pace.Prior, BlockSize: 16, Namespace: ns, Chain: chain}); err != nil {
 					return err

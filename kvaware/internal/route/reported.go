@@ -23,10 +23,13 @@ func (p *Placement) Reported(tokens, block int) prefix.Correction {
 		least -= slack // it may fall short of a whole block
 	}
 	p.learnOutputs(p.measure.blocks(tokens))
-	switch {
-	case tokens < least/block*block-slack:
+	if tokens < least/block*block-slack {
 		return p.router.Index.Missed(path, p.measure.blocks(tokens))
-	case tokens-slack > p.measure.cachedTokens(before.Held+int(before.Output.Blocks)):
+	}
+	if before.Sure > 0 {
+		p.router.Index.Met(path)
+	}
+	if tokens-slack > p.measure.cachedTokens(before.Held+int(before.Output.Blocks)) {
 		return p.router.Index.Exceeded(path)
 	}
 	return prefix.Agreed
