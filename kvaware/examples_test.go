@@ -45,8 +45,8 @@ func (d describing) Register(c prometheus.Collector) error {
 			labels[name] = nil
 		}
 		names := []string{m[1]}
-		if strings.HasSuffix(m[1], "_seconds") { // all of ours that end so are histograms
-			names = []string{m[1] + "_count", m[1] + "_sum", m[1] + "_bucket"}
+		if strings.HasSuffix(m[1], "_seconds") { // a histogram, it may be
+			names = append(names, m[1]+"_count", m[1]+"_sum", m[1]+"_bucket")
 		}
 		for _, name := range names {
 			d.exposition[name] = labels
@@ -75,6 +75,15 @@ func exposed(t *testing.T) exposition {
 		proxytest.ReadAll(t, c.Post("/v1/chat/completions", chat(prose("example", 60), true)))
 	}
 	_, _, text := c.Admin("GET", "/metrics", "")
+	for _, m := range regexp.MustCompile(`(?m)^# TYPE `+metricPrefix+`([a-z_]+) ([a-z]+)$`).FindAllStringSubmatch(text, -1) {
+		if m[2] == "histogram" {
+			delete(all, m[1])
+			continue
+		}
+		for _, suffix := range []string{"_count", "_sum", "_bucket"} {
+			delete(all, m[1]+suffix)
+		}
+	}
 	for _, m := range regexp.MustCompile(`(?m)^`+metricPrefix+`([a-z_]+)\{([^}]*)\}`).FindAllStringSubmatch(text, -1) {
 		labels := all[m[1]]
 		for _, l := range regexp.MustCompile(`([a-z_]+)="([^"]*)"`).FindAllStringSubmatch(m[2], -1) {
