@@ -21,9 +21,11 @@ type Placement struct {
 	Load                       float64 // token load of the upstream with this request
 	Preferred                  bool    // the preferred candidate took it
 
-	router *Router
-	ticket ledger.Ticket
-	sent   time.Duration
+	router   *Router
+	upstream *Upstream
+	said     int // see SaidCached
+	ticket   ledger.Ticket
+	sent     time.Duration
 
 	blockSize, choices int
 	// Of the only prompt, if there is but one.
@@ -58,6 +60,7 @@ func (p *Placement) Ended() bool { return p.ended.Load() }
 // held.
 func (r *Router) charge(c *Choice, q *Request, p *Placement, i int, now time.Duration) {
 	slot := c.Candidates[i].Slot
+	p.upstream = c.Candidates[i].Upstream
 	uncached := int64(0)
 	for j := range q.Demand.Prompts {
 		d := &q.Demand.Prompts[j]
@@ -70,6 +73,9 @@ func (r *Router) charge(c *Choice, q *Request, p *Placement, i int, now time.Dur
 			}
 			d.Cached = q.cachedTokens(j, held[slot])
 			p.CachedTokens += d.Cached
+			if said := q.cachedTokens(j, c.said.of(j, slot)); len(q.Chains) == 1 && said > 0 && said >= d.Cached && !c.Candidates[i].Blended {
+				p.said = said
+			}
 		}
 		uncached += int64(d.Tokens - d.Cached)
 	}

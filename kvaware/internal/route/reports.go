@@ -2,6 +2,14 @@
 
 package route
 
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"github.com/kvaware/caddy-kvaware/kvaware/internal/prefix"
+)
+
 // Reports tell what engines say that they hold.
 type Reports interface {
 	// Match raises dst[slot] to the leading blocks of the chain that the upstream of
@@ -69,13 +77,83 @@ func (s *reported) match(q *Request, r *ReportedChains, prompt int, row []int32)
 }
 
 // raise takes in what is said of a prompt: the better of it and what is predicted
-// counts.
-func (s *reported) raise(prompt int, held []int32) {
+// counts, the former as far as the engine was seen to find what it reports.
+func (s *reported) raise(prompt int, candidates []Candidate, held []int32) {
 	if prompt >= s.prompts {
 		return
 	}
-	row := s.rows[:cap(s.rows)][prompt*s.stride : (prompt+1)*s.stride]
-	for slot := range min(len(row), len(held)) {
-		held[slot] = max(held[slot], row[slot])
+	for i := range candidates {
+		cand := &candidates[i]
+		if blocks := s.of(prompt, cand.Slot); blocks > held[cand.Slot] {
+			held[cand.Slot] = max(held[cand.Slot], int32(math.Round(float64(blocks)*cand.found.load())))
+		}
 	}
 }
+
+// of gives the blocks of a prompt that an upstream says that it holds.
+func (s *reported) of(prompt int, slot prefix.Holder) int32 {
+	if prompt >= s.prompts || int(slot) >= s.stride {
+		return 0
+	}
+	return s.rows[:cap(s.rows)][prompt*s.stride+int(slot)]
+}
+
+// reportShare is what part an upstream finds in its cache of what its events say
+// that it holds. Models of several kinds of layers find less: a hit needs the
+// blocks of all of them, and events tell of those with full attention.
+type reportShare struct {
+	mu        sync.Mutex // guards the sums
+	said, met float64    // tokens, older ones fading
+	share     atomic.Uint64
+}
+
+const (
+	// keepOfShare is what is left of older answers after each new one.
+	keepOfShare = 1 - 1./50
+	// mostOfAnswer bounds the tokens by which one answer counts.
+	mostOfAnswer = 4096
+	// trusted is how many tokens were found of as many, before anything was seen.
+	trusted = 16 * mostOfAnswer
+	// wholeShare is the share from which all counts: less is missing now and then of
+	// any engine, which evicts while a request is on its way.
+	wholeShare = 0.9
+)
+
+// load gives the share, from 0 to 1.
+func (r *reportShare) load() float64 {
+	if bits := r.share.Load(); bits != 0 {
+		return math.Float64frombits(bits)
+	}
+	return 1
+}
+
+func (r *reportShare) learn(said, met int) {
+	if said <= 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.said == 0 {
+		r.said, r.met = trusted, trusted
+	}
+	weight := float64(min(said, mostOfAnswer))
+	r.said = r.said*keepOfShare + weight
+	r.met = r.met*keepOfShare + weight*float64(max(0, min(said, met)))/float64(said)
+	share := max(1e-9, r.met/r.said)
+	if share > wholeShare {
+		share = 1
+	}
+	r.share.Store(math.Float64bits(share))
+}
+
+// FoundShare returns what part the upstream finds of what its events say that it
+// holds, from 0 to 1.
+func (u *Upstream) FoundShare() float64 { return u.found.load() }
+
+// SaidCached returns how many of the prompt's tokens the engine's own events said
+// that it holds, if that is more than was predicted; else 0.
+func (p *Placement) SaidCached() int { return p.said }
+
+// FoundCached takes in how many tokens such an engine found: where that is less
+// than its events say, they count for less from now on.
+func (p *Placement) FoundCached(tokens int) { p.upstream.found.learn(p.said, tokens) }

@@ -156,3 +156,57 @@ func TestRanksShareTheMostRequestsOfTheirEngine(t *testing.T) {
 	second.Release(ledger.Completed, true)
 	b.expectNothing(t)
 }
+
+func TestAnEngineThatFindsLessThanItReportsIsCreditedWithLess(t *testing.T) {
+	b := newBed(2, 10_000)
+	serve := func(found int) int {
+		p := new(Placement)
+		q := saying(asking(prompt(1, 320)), told{16: {0: 300, 1: 300}}, 16)
+		q.Fresh = true
+		if i := b.Place(b.choice(), q, tokenLoad, 0, p); i != 0 {
+			t.Fatalf("%d took the request", i)
+		}
+		if p.SaidCached() != 300*16 {
+			t.Fatalf("the engine said that it holds %d tokens", p.SaidCached())
+		}
+		p.FoundCached(found)
+		p.Release(ledger.Completed, true)
+		b.Index.Forget(b.ups[0].Slot)
+		return p.CachedTokens
+	}
+	for range 5 {
+		if got := serve(300 * 16); got != 300*16 {
+			t.Fatalf("credited with %d tokens", got)
+		}
+	}
+	for range 300 {
+		serve(150 * 16)
+	}
+	if got := serve(150 * 16); got < 145*16 || got > 155*16 {
+		t.Errorf("an engine that finds half of what it reports is credited with %d of %d tokens", got, 300*16)
+	}
+	seen := b.Look(b.choice(), saying(asking(prompt(1, 320)), told{16: {0: 300, 1: 300}}, 16), tokenLoad)
+	if got := 320*16 + 1 - seen.Candidates[1].Uncached; got != 300*16 {
+		t.Errorf("another one is credited with %d tokens", got)
+	}
+	for range 300 {
+		serve(300 * 16)
+	}
+	if got := serve(300 * 16); got != 300*16 {
+		t.Errorf("an engine that finds all again is credited with %d tokens", got)
+	}
+}
+
+func TestAFewMissesTakeNothingFromWhatAnEngineReports(t *testing.T) {
+	var r reportShare
+	for i := range 1000 {
+		met := 10_000
+		if i%50 == 0 {
+			met = 0
+		}
+		r.learn(10_000, met)
+		if r.load() != 1 {
+			t.Fatalf("after %d answers %v counts", i+1, r.load())
+		}
+	}
+}

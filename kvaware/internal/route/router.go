@@ -45,6 +45,8 @@ func New(opt Options) *Router {
 type Upstream struct {
 	Load *ledger.Upstream
 	Slot prefix.Holder
+
+	found reportShare
 }
 
 // Add enters an upstream whose KV cache has so many blocks. It is taken out with
@@ -339,67 +341,4 @@ func (r *Router) weigh(c *Choice, q *Request, o *Objective, cands []choose.Candi
 			cands[i].Uncached -= int64(q.cachedTokens(j, held[c.Candidates[i].Slot]))
 		}
 	}
-}
-
-// match looks a prompt up: leading blocks held, by slot, and if asked for, which
-// of them are pinned.
-func (r *Router) match(c *Choice, q *Request, prompt int, pinned bool) []int32 {
-	slots := r.Index.Slots()
-	c.held = bySlot(c.held, slots)
-	found := prefix.Found{Fresh: q.Fresh, Held: c.held}
-	if pinned {
-		c.pinned = bySlot(c.pinned, len(c.held))
-		found.Pinned = c.pinned
-	}
-	shares := r.outputs.of(q.Model)
-	credited := shares != [prefix.Contents]float32{}
-	if credited {
-		c.outputs = bySlot(c.outputs, len(c.held))
-		found.Outputs = c.outputs
-	}
-	r.Index.Find(q.Namespace, q.Chains[prompt], &found)
-	if credited {
-		c.creditOutputs(q.Chains[prompt], &shares)
-	}
-	c.said.raise(prompt, c.held)
-	c.blend()
-	for i := range c.Candidates {
-		if cand := &c.Candidates[i]; cand.NoCache {
-			c.held[cand.Slot] = 0
-		}
-	}
-	return c.held
-}
-
-// blend gives the ranks of an engine that places requests as it likes what they
-// hold on average.
-func (c *Choice) blend() {
-	for i := range c.Candidates {
-		cand := &c.Candidates[i]
-		if !cand.Blended || i > 0 && c.Candidates[i-1].sharesRanks(cand) {
-			continue
-		}
-		sum := 0
-		for _, rank := range cand.Ranks {
-			sum += int(c.held[rank.Slot])
-		}
-		for _, rank := range cand.Ranks {
-			c.held[rank.Slot] = int32(sum / len(cand.Ranks))
-		}
-	}
-}
-
-// sharesRanks reports whether two candidates, of which one comes right after the
-// other, are ranks of one engine.
-func (c *Candidate) sharesRanks(other *Candidate) bool {
-	return len(c.Ranks) > 0 && len(other.Ranks) > 0 && c.Ranks[0] == other.Ranks[0]
-}
-
-// bySlot gives a slice that covers so many slots, with some to spare for those
-// that come meanwhile.
-func bySlot[T any](old []T, slots int) []T {
-	if cap(old) < slots {
-		old = make([]T, slots+slots/2)
-	}
-	return old[:cap(old)]
 }
