@@ -68,6 +68,7 @@ func askedAbout(r *http.Request, what string, answer func(*poolView, *routing, *
 		return nil, err
 	}
 	rt.model = p.aliases.nameOf(req.Model)
+	rt.salted = p.InjectSalt && len(rd.Salting(nil)) > 0
 	rt.demandOf(r.Context(), rd, req)
 	if req.PreviousResponseID != "" {
 		rt.response = p.pool.responses.key(req.PreviousResponseID)

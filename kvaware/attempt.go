@@ -37,6 +37,8 @@ type attempt struct {
 
 	again    bool        // the request was sent before
 	answered atomic.Bool // with a success
+
+	probe rankProbe // set before the attempt is known to others
 }
 
 // sequence is one answer being generated.
@@ -49,6 +51,9 @@ type sequence struct {
 func (a *attempt) finish(outcome ledger.Outcome) {
 	if !a.placement.Release(outcome, outcome == ledger.Completed && a.answered.Load()) {
 		return
+	}
+	if outcome == ledger.Completed && a.answered.Load() {
+		a.voteRank()
 	}
 	a.routing.recorded.attempted(outcome, a.answered.Load())
 	a.upstream.labels.ended(outcome)

@@ -61,6 +61,16 @@
 // process that has started anew, and requests that pass and empty an engine
 // (engine_control.go), withdraw what it was believed to hold (invalidate.go).
 //
+// With the option kv_events, the match is the better of what is predicted and what
+// the engine itself reports (block_reports.go), which only tokens that are its own
+// can be found in: a chain is made for each block size that is reported. There,
+// predictions count until a request's first token and predicted_ttl beyond, when the
+// events are in. Tenants that are told apart are credited only with blocks that have
+// their salt, so without inject_salt with none that is reported. An engine that was
+// seen to find less than it reports, as those with several kinds of layers do, is
+// credited with that share (route/reports.go). A model of an adapter's name roots its
+// chains as the adapter's blocks are (adapters.go).
+//
 // # How prompts become tokens
 //
 // By the pool's tokenizer (tokenizer.go). The encodings of `auto` are loaded

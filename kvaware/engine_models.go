@@ -76,17 +76,6 @@ func (a modelAliases) nameOf(model string) string {
 	return model
 }
 
-// isAdapter reports whether some engine lists a LoRA adapter of that name. It takes
-// no lock.
-func (pl *pool) isAdapter(name string) bool {
-	m := pl.served.Load()
-	if m == nil {
-		return false
-	}
-	_, is := m.adapters[name]
-	return is
-}
-
 // Why an upstream is left out.
 const (
 	excludedByModel = "model"  // it is known to serve others only

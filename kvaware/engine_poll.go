@@ -146,11 +146,11 @@ func (e *enginePollers) settings() *scraping {
 }
 
 // scraping gives what a configuration says of asking engines; nil if it says nothing.
-func (c *poolConfig) scraping() *scraping {
-	if c == nil || c.explainer == nil {
+func (conf *poolConfig) scraping() *scraping {
+	if conf == nil || conf.explainer == nil {
 		return nil
 	}
-	return c.explainer.scraping
+	return conf.explainer.scraping
 }
 
 // enginePoller asks one engine.

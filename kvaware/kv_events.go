@@ -80,6 +80,8 @@ type followers struct {
 	listener *listening // nil where engines are connected to
 	logger   atomic.Pointer[zap.Logger]
 
+	adapters adapterNames // of the LoRA adapters that blocks were told of
+
 	wake   chan struct{} // holds one when upstreams may have come or left
 	cancel context.CancelFunc
 	done   chan struct{}

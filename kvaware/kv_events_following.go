@@ -25,6 +25,7 @@ type following struct {
 	forget   []func() // what to undo when it stops
 	cancel   context.CancelFunc
 	done     chan struct{}
+	adapter  string // the last one that blocks were told of; the follower's own
 
 	complete atomic.Bool
 }
@@ -121,11 +122,17 @@ func (f *followers) stop(fo *following) {
 // Apply implements follow.Sink.
 func (fo *following) Apply(b *kvevents.Batch) {
 	fo.holder.Apply(b)
+	cleared := false
 	for i := range b.Events {
-		if b.Events[i].Kind == kvevents.Cleared {
-			fo.unpredict()
-			return
+		e := &b.Events[i]
+		cleared = cleared || e.Kind == kvevents.Cleared
+		if len(e.LoRA) > 0 && string(e.LoRA) != fo.adapter {
+			fo.adapter = string(e.LoRA)
+			fo.of.adapters.add(fo.adapter)
 		}
+	}
+	if cleared {
+		fo.unpredict()
 	}
 }
 

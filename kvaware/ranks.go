@@ -84,3 +84,44 @@ func (v *rankVotes) vote(heeded bool) {
 		}
 	}
 }
+
+// rankProbe is a block that tells where an engine placed a request: the last one of
+// its prompt, which the rank that it is sent to does not hold yet.
+type rankProbe struct {
+	block uint64 // its hash, 0 for no probe
+	size  int    // tokens
+}
+
+// watchRank chooses the block by which the attempt is going to tell.
+func (a *attempt) watchRank() {
+	rt := a.routing
+	if rt.pinnedRank >= 0 || len(rt.request.Reported) == 0 || a.upstream.engine.ranks.Load() == nil {
+		return
+	}
+	r := &rt.request.Reported[0]
+	if len(r.Chains) != 1 || a.placement.CachedTokens >= len(r.Chains[0])*r.BlockSize-1 {
+		return
+	}
+	a.probe = rankProbe{r.Chains[0][len(r.Chains[0])-1], r.BlockSize}
+}
+
+// voteRank looks where the block has turned up, now that the request was served.
+func (a *attempt) voteRank() {
+	ranks, reports := a.upstream.engine.ranks.Load(), a.routing.policy.pool.reported()
+	if a.probe.block == 0 || ranks == nil || reports == nil {
+		return
+	}
+	held := make([]int32, a.routing.policy.pool.index.Slots())
+	reports.Match(a.probe.size, []uint64{a.probe.block}, held)
+	holds := func(u *upstream) bool { return int(u.slot) < len(held) && held[u.slot] > 0 }
+	if holds(a.upstream) {
+		a.upstream.engine.heeds.vote(true)
+		return
+	}
+	for _, rank := range ranks.upstreams {
+		if holds(rank) {
+			a.upstream.engine.heeds.vote(false)
+			return
+		}
+	}
+}

@@ -98,6 +98,10 @@ func (a *attempt) corrects(sum *stream.Summary) {
 	if !ok {
 		return
 	}
+	if a.placement.SaidCached() > 0 {
+		a.placement.FoundCached(tokens)
+		return // its events correct the index
+	}
 	switch a.placement.Reported(tokens, block) {
 	case prefix.Shortened:
 		a.upstream.labels.shortened.Inc()

@@ -35,6 +35,8 @@ type routing struct {
 	chainSpace   [1][]uint64
 	countedSpace [1]int
 
+	reportedSpace [1]route.ReportedChains
+
 	keys       *hashKeys // of all its hashes
 	tenantName string    // what isolate_by says
 	tenant     uint64    // keyed hash of what isolate_by says, part of the namespace
@@ -189,6 +191,9 @@ func (rt *routing) demandOf(ctx context.Context, rd *tokenize.Reader, req *token
 	if name, isAlias := p.aliases[req.Model]; isAlias {
 		rd.NameModel(req, name)
 	}
+	if req.LoRA == "" && p.pool.isAdapter(req.Model) {
+		rd.NameAdapter(req, req.Model) // as engines root its blocks
+	}
 	rt.chain(ctx, rd, req)
 	rt.request.Namespace, rt.request.Model = req.Namespace^rt.tenant, req.Namespace
 	rt.ratioKey = tokenize.RatioKey{Model: req.Namespace ^ p.tokens.key, Script: rd.Script()}
@@ -222,6 +227,7 @@ func (rt *routing) demandOf(ctx context.Context, rd *tokenize.Reader, req *token
 			rt.request.Chains = append(rt.request.Chains, append([]uint64(nil), blocks...))
 		}
 	}
+	rt.report(ctx, rd, req)
 }
 
 // learn takes in how many tokens the engine counted in all prompts together.
@@ -320,8 +326,8 @@ func (rt *routing) end() {
 // byte is on its way to the client.
 func (rt *routing) begun() {
 	rt.replay.dropServed()
-	rt.request.Chains = nil
-	rt.chainSpace[0] = nil
+	rt.request.Chains, rt.request.Reports, rt.request.Reported = nil, nil, nil
+	rt.chainSpace[0], rt.reportedSpace[0] = nil, route.ReportedChains{}
 	rt.tried = nil
 	rt.disarm()
 }

@@ -227,6 +227,7 @@ func (rt *routing) choose(from reverseproxy.UpstreamPool, r *http.Request, w htt
 	}
 	charged = true
 	a.upstream = c.known[i]
+	a.watchRank()
 	if a.placement.Preferred {
 		a.reason = why
 	}

@@ -169,12 +169,9 @@ func (p *Policy) chainRemote(ctx context.Context, rd *tokenize.Reader, req *toke
 	}
 	buffer := questions.Get().(*[]byte)
 	defer questions.Put(buffer)
-	q, ok := rd.AppendQuestion((*buffer)[:0], req)
+	q, ok := askingFor(buffer, rd, req)
 	if !ok {
 		return string(remote.Unsupported)
-	}
-	if cap(q.Body) <= keptQuestion {
-		*buffer = q.Body
 	}
 	cache := p.pool.tokens.Load()
 	if rd.ChainAnswered(req, cache, p.tokens.key, q.Body, p.BlockSize) {
@@ -195,10 +192,39 @@ func (p *Policy) chainRemote(ctx context.Context, rd *tokenize.Reader, req *toke
 		errors.As(err, &typed) // Ask gives no other
 		return string(typed.Reason)
 	}
+	// The cache keeps chains and no ids, so it is given those of all sizes now.
+	if reports := p.pool.reported(); reports != nil {
+		for _, size := range reports.BlockSizes(nil) {
+			if size != p.BlockSize {
+				rd.ChainAnswer(req, cache, p.tokens.key, q.Body, answer.IDs, answer.Ends, size)
+			}
+		}
+	}
 	if !rd.ChainAnswer(req, cache, p.tokens.key, q.Body, answer.IDs, answer.Ends, p.BlockSize) {
 		return string(remote.Invalid)
 	}
 	return remoteAnswered
+}
+
+// chainRemembered fills the prompts with what engines are known to make of them,
+// in blocks of a size, or reports that it is not known.
+func (p *Policy) chainRemembered(rd *tokenize.Reader, req *tokenize.Request, blockSize int) bool {
+	if rd.ChainIDs(req, blockSize) {
+		return true
+	}
+	buffer := questions.Get().(*[]byte)
+	defer questions.Put(buffer)
+	q, ok := askingFor(buffer, rd, req)
+	return ok && rd.ChainAnswered(req, p.pool.tokens.Load(), p.tokens.key, q.Body, blockSize)
+}
+
+// askingFor makes the question for a request's tokens in a buffer.
+func askingFor(buffer *[]byte, rd *tokenize.Reader, req *tokenize.Request) (q tokenize.Question, ok bool) {
+	q, ok = rd.AppendQuestion((*buffer)[:0], req)
+	if ok && cap(q.Body) <= keptQuestion {
+		*buffer = q.Body
+	}
+	return q, ok
 }
 
 // tokenizer says what the request's text became tokens with.
