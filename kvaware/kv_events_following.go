@@ -28,6 +28,11 @@ type following struct {
 	adapter  string // the last one that blocks were told of; the follower's own
 
 	complete atomic.Bool
+
+	// Under the follower's lock: how many blocks the engine is seen to have room for,
+	// 0 if that is not known, and how many it had evicted when it was last forgotten.
+	room    int
+	evicted uint64
 }
 
 // start follows an upstream, if anything says where.
@@ -122,6 +127,7 @@ func (f *followers) stop(fo *following) {
 // Apply implements follow.Sink.
 func (fo *following) Apply(b *kvevents.Batch) {
 	fo.holder.Apply(b)
+	fo.measure()
 	cleared := false
 	for i := range b.Events {
 		e := &b.Events[i]
@@ -138,9 +144,41 @@ func (fo *following) Apply(b *kvevents.Batch) {
 
 // Forget implements follow.Sink.
 func (fo *following) Forget(why follow.Reason) {
+	fo.evicted = fo.holder.Stats().Evicted[kvevents.GPU]
 	fo.holder.Forget()
 	if why == follow.Restarted || why == follow.Refused {
 		fo.unpredict()
+		fo.setRoom(0, 0)
+	}
+}
+
+// Evictions that show the engine's memory to be full: so many, and such a part of
+// what it holds.
+const (
+	leastEvictions = 64
+	evictedPart    = 8
+)
+
+// measure learns how many blocks the engine has room for: the most that it held, once
+// it evicts. That is known only where all that it holds is.
+func (fo *following) measure() {
+	if !fo.complete.Load() {
+		return
+	}
+	s := fo.holder.Stats()
+	most := s.Peak[kvevents.GPU]
+	if s.Evicted[kvevents.GPU]-fo.evicted < uint64(max(leastEvictions, most/evictedPart)) {
+		return
+	}
+	if most > fo.room+fo.room/64 {
+		fo.setRoom(most, s.BlockSize)
+	}
+}
+
+func (fo *following) setRoom(blocks, blockSize int) {
+	fo.room = blocks
+	if fo.counts() && !fo.up.removed.Load() {
+		fo.of.pool.observedCapacity(fo.up, int64(blocks)*int64(blockSize))
 	}
 }
 
@@ -175,19 +213,18 @@ func (pl *pool) setReported(u *upstream, on bool) {
 	}
 }
 
-// Room implements follow.Sink: the most blocks that the engine held before it began
-// to evict, else what cache_tokens says.
+// Room implements follow.Sink: how many blocks the engine is seen to have room for,
+// else what is known of its capacity.
 func (fo *following) Room() int {
-	s := fo.holder.Stats()
-	if s.Evicted[kvevents.GPU] > 0 {
-		return s.Peak[kvevents.GPU]
+	size := fo.holder.Stats().BlockSize
+	if fo.room > 0 || size == 0 {
+		return fo.room
 	}
-	if s.BlockSize == 0 {
-		return 0
-	}
-	fo.of.pool.mu.RLock()
-	defer fo.of.pool.mu.RUnlock()
-	return int(fo.of.pool.params.cacheTokens / int64(s.BlockSize))
+	pl := fo.of.pool
+	pl.mu.RLock()
+	defer pl.mu.RUnlock()
+	tokens, _ := pl.params.capacityOf(fo.up)
+	return int(tokens / int64(size))
 }
 
 // withdrawal gives a follower's reason for one of an upstream.

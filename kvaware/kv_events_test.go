@@ -69,9 +69,7 @@ func TestAReloadKeepsTheConnectionAndWhatItTold(t *testing.T) {
 	if state.Connects != 1 || defaultPool(t).reported() != index || state.Resets["replayed"] != 0 {
 		t.Errorf("%+v", state)
 	}
-	if n := followingGoroutines(); n != before {
-		t.Errorf("a hundred reloads made %d goroutines of %d", n, before)
-	}
+	eventually(t, "a hundred reloads have left no goroutine", func() bool { return followingGoroutines() <= before })
 
 	// What needs another index or other connections starts anew.
 	c.Reload("", site(engine.Addr(), r.options()+"\nsecret 0123456789abcdef", ""))
@@ -82,9 +80,7 @@ func TestAReloadKeepsTheConnectionAndWhatItTold(t *testing.T) {
 	if states := followedStates(t, c); len(states) != 0 || defaultPool(t).reported() != nil {
 		t.Errorf("without the option: %+v", states)
 	}
-	if n := followingGoroutines(); n != 0 {
-		t.Errorf("without the option %d goroutines are left", n)
-	}
+	eventually(t, "no goroutine follows any more", func() bool { return followingGoroutines() == 0 })
 }
 
 // followingGoroutines counts the goroutines that follow events.
@@ -107,9 +103,7 @@ func TestAfterStopNothingIsFollowed(t *testing.T) {
 	c := proxytest.Start(t, "", site(engine.Addr(), r.options(), ""))
 	wantFollowed(t, c, 5)
 	c.Stop()
-	if n := followingGoroutines(); n != 0 {
-		t.Errorf("%d goroutines are left", n)
-	}
+	eventually(t, "no goroutine follows any more", func() bool { return followingGoroutines() == 0 })
 }
 
 func TestAConfigurationThatFailsLeavesWhatIsFollowed(t *testing.T) {
@@ -347,4 +341,27 @@ func TestEnginesThatConnectAreFollowedByTopic(t *testing.T) {
 	c.Reload("", conf)
 	send("kv@a", 1, storedBlocks(5, 1))
 	eventually(t, "a reload keeps the connection", held(map[string]int{a.Addr(): 4, b.Addr(): 4}))
+}
+
+func TestWhatAnEngineHoldsWhenItEvictsIsItsCapacity(t *testing.T) {
+	engine := proxytest.NewEngine(t, nil)
+	r := report(t, 0, 0)
+	c := proxytest.Start(t, "", site(engine.Addr(), r.options(), ""))
+	wantFollowed(t, c, 0)
+	u := defaultPool(t).all()[0]
+	for i := range uint64(10) {
+		r.publish(storedBlocks(1+i, 20))
+	}
+	wantFollowed(t, c, 200)
+	if n := u.observed.Load(); n != 0 {
+		t.Errorf("without evictions it has room for %d tokens", n)
+	}
+	for i := range uint64(10) {
+		gone := kvevents.Event{Kind: kvevents.Removed, Group: -1}
+		for j := range uint64(20) {
+			gone.Blocks = append(gone.Blocks, (1+i)<<32|j)
+		}
+		r.publish(gone, storedBlocks(100+i, 20))
+	}
+	eventually(t, "it is seen to have room for 200 blocks", func() bool { return u.observed.Load() == 200*16 })
 }
