@@ -248,11 +248,11 @@ func (pl *pool) withdraw(conf *poolConfig) {
 
 // followers gives those that a configuration needs; nil if there is none, or it
 // needs none.
-func (conf *poolConfig) followers() *followers {
-	if conf == nil {
+func (c *poolConfig) followers() *followers {
+	if c == nil {
 		return nil
 	}
-	return conf.events
+	return c.events
 }
 
 // resolved gives the upstreams behind dial strings.
