@@ -25,7 +25,7 @@ type Conn interface {
 const (
 	maxQueuedMessages = 1 << 16
 	maxQueuedBytes    = 32 << 20
-	// keptBytes is the largest memory that is kept for the next messages.
+	// keptBytes is the largest memory that is kept while nothing comes.
 	keptBytes = 1 << 20
 )
 
@@ -74,8 +74,10 @@ type queuedMessage struct {
 	whole bool
 }
 
-func (q *queued) reset() {
-	q.messages, q.data = q.messages[:0], q.data[:0]
+func (q *queued) reset() { q.messages, q.data = q.messages[:0], q.data[:0] }
+
+// rest lets go of memory that a flood took. Q is empty.
+func (q *queued) rest() {
 	if cap(q.data) > keptBytes {
 		*q = queued{}
 	}
@@ -200,6 +202,10 @@ func (s *stream) swap() error {
 	s.at = 0
 	s.mu.Lock()
 	s.filled, s.taken = s.taken, s.filled
+	if len(s.taken.messages) == 0 {
+		s.filled.rest()
+		s.taken.rest()
+	}
 	err := s.err
 	s.mu.Unlock()
 	signal(s.room)
