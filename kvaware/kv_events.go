@@ -5,6 +5,7 @@ package kvaware
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -88,6 +89,9 @@ type followers struct {
 
 	mu      sync.Mutex // guards running
 	running map[*upstream]*following
+
+	// unusable are upstreams that cannot be followed, which was said. Of tend alone.
+	unusable map[*upstream]bool
 }
 
 // follow takes a reference to the followers that the pool needs, and starts them
@@ -121,6 +125,8 @@ func newFollowers(key followersKey, conf *eventsConfig, keys *hashKeys) (*follow
 		cancel:  cancel,
 		done:    make(chan struct{}),
 		running: make(map[*upstream]*following),
+
+		unusable: make(map[*upstream]bool),
 	}
 	f.logger.Store(zap.NewNop())
 	if conf.listen != (zmtp.Endpoint{}) {
@@ -183,6 +189,8 @@ func (f *followers) reconcile(ctx context.Context) {
 			f.stop(fo)
 		}
 	}
+	maps.DeleteFunc(f.unusable, func(u *upstream, _ bool) bool { return !slices.Contains(wanted, u) })
+	slices.SortFunc(wanted, func(a, b *upstream) int { return strings.Compare(a.address, b.address) })
 	for _, u := range wanted {
 		f.mu.Lock()
 		_, already := f.running[u]
@@ -191,6 +199,17 @@ func (f *followers) reconcile(ctx context.Context) {
 			f.start(ctx, u)
 		}
 	}
+}
+
+// followedAt gives the upstream whose events come from an endpoint; nil if nobody's
+// do.
+func (f *followers) followedAt(endpoint string) *upstream {
+	for _, fo := range f.all() {
+		if fo.endpoint == endpoint {
+			return fo.up
+		}
+	}
+	return nil
 }
 
 // followable gives the upstreams, every rank, whose address is no client's word: a
@@ -226,13 +245,15 @@ func (f *followers) show(on bool) {
 	}
 }
 
-// checkEvents refuses upstreams of which nobody can tell where they publish.
+// checkEvents refuses upstreams of which nobody can tell where they publish, or
+// that would be taken for each other.
 func (p *Policy) checkEvents() error {
 	if p.events == nil || p.proxy == nil {
 		return nil
 	}
+	whose := make(map[zmtp.Endpoint]string)
 	for _, u := range p.proxy.Upstreams {
-		if err := p.events.checkUpstream(u.Dial); err != nil {
+		if err := p.events.checkUpstream(u.Dial, whose); err != nil {
 			return fmt.Errorf("kv_events: %w", err)
 		}
 	}

@@ -358,8 +358,9 @@ func hostOf(address string) (host string, isUnix bool) {
 }
 
 // checkUpstream refuses a static upstream of which nobody can tell where it
-// publishes.
-func (c *eventsConfig) checkUpstream(dial string) error {
+// publishes, or that publishes where another does. Whose are the upstreams checked
+// before, by endpoint.
+func (c *eventsConfig) checkUpstream(dial string, whose map[zmtp.Endpoint]string) error {
 	if c.listen != (zmtp.Endpoint{}) {
 		return nil
 	}
@@ -371,17 +372,20 @@ func (c *eventsConfig) checkUpstream(dial string) error {
 		}
 		return nil // if it is no address at all, the proxy says so
 	}
-	if _, ok, err := c.endpointOf(address, 0, false); err != nil {
-		return fmt.Errorf("upstream %s: %w", dial, err)
-	} else if !ok {
-		return fmt.Errorf("upstream %s: a unix socket has no host, so its events are at no port of it: give `endpoint <url> %s`", dial, dial)
-	}
-	_, _, err := c.endpointOf(address, c.ranks-1, false)
-	if err == nil {
-		_, _, err = c.endpointOf(address, c.ranks-1, true)
-	}
-	if err != nil {
-		return fmt.Errorf("upstream %s: %w", dial, err)
+	for rank := range c.ranks {
+		at, ok, err := c.endpointOf(address, rank, false)
+		if err == nil {
+			_, _, err = c.endpointOf(address, rank, true)
+		}
+		switch other, taken := whose[at]; {
+		case err != nil:
+			return fmt.Errorf("upstream %s: %w", dial, err)
+		case !ok:
+			return fmt.Errorf("upstream %s: a unix socket has no host, so its events are at no port of it: give `endpoint <url> %s`", dial, dial)
+		case taken && other != address:
+			return fmt.Errorf("upstreams %s and %s would both be followed at %s: give each an `endpoint <url> <upstream address>` of its own", other, dial, at)
+		}
+		whose[at] = address
 	}
 	return nil
 }

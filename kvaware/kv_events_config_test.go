@@ -84,6 +84,9 @@ func TestUpstreamsOfWhichNobodyCanTellWhereTheyPublishAreRefused(t *testing.T) {
 	for name, tt := range map[string]struct{ upstream, options, want string }{
 		"a unix socket":          {"unix//run/vllm.sock", "kv_events", "upstream unix//run/vllm.sock: a unix socket has no host"},
 		"one told by requests":   {"{http.request.header.X}:80", "kv_events", "only known with a request"},
+		"engines of one host":    {"10.0.0.1:8000 10.0.0.1:8001", "kv_events", "upstreams 10.0.0.1:8000 and 10.0.0.1:8001 would both be followed at tcp://10.0.0.1:5557"},
+		"one endpoint for all":   {"10.0.0.1:8000 10.0.0.2:8000", "kv_events {\nendpoint tcp://proxy:5557\n}", "both be followed at tcp://proxy:5557"},
+		"ranks over each other":  {"10.0.0.1:8000 10.0.0.1:8001", "kv_events {\nendpoint tcp://10.0.0.1:5558 10.0.0.1:8001\nranks 2\n}", "both be followed at tcp://10.0.0.1:5558"},
 		"ranks at a unix socket": {"127.0.0.1:1", "kv_events {\nendpoint ipc:///run/kv 127.0.0.1:1\nranks 2\n}", "ranks are at ports"},
 	} {
 		if err := caddyErr(t, tt.upstream, tt.options); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -91,6 +94,7 @@ func TestUpstreamsOfWhichNobodyCanTellWhereTheyPublishAreRefused(t *testing.T) {
 		}
 	}
 	for name, tt := range map[string]struct{ upstream, options string }{
+		"one upstream, listed twice":          {"10.0.0.1:8000 10.0.0.1:8000", "kv_events"},
 		"a unix socket with an endpoint":      {"unix//run/vllm.sock", "kv_events {\nendpoint tcp://127.0.0.1:1 unix//run/vllm.sock\n}"},
 		"one of several told by requests":     {"{http.request.header.X}:80", "kv_events {\nendpoint tcp://127.0.0.1:1 127.0.0.1:80\n}"},
 		"a unix socket of engines to connect": {"unix//run/vllm.sock", "kv_events {\nlisten 127.0.0.1:5557 {\ntopic kv unix//run/vllm.sock\n}\n}"},

@@ -4,6 +4,7 @@ package kvaware
 
 import (
 	"context"
+	"fmt"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -38,14 +39,16 @@ type following struct {
 // start follows an upstream, if anything says where.
 func (f *followers) start(ctx context.Context, u *upstream) {
 	fo := &following{of: f, up: u, done: make(chan struct{})}
-	fo.log.logger, fo.log.upstream = &f.logger, u.address
+	fo.log.logger, fo.log.upstream, fo.log.quiet = &f.logger, u.address, f.unusable[u]
 	opt := follow.Options{Sink: fo, Rank: -1, Notify: fo.log.notice}
 	if f.conf.ranks > 1 {
 		opt.Rank = u.rank
 	}
 	if !fo.source(&opt) {
+		f.unusable[u] = true
 		return
 	}
+	delete(f.unusable, u)
 	fo.holder = f.index.Open(int(u.slot))
 	fo.holder.SetRules(residency.Rules{LastRemoval: f.conf.lastRemoval, ClearsAll: f.conf.clearsAll})
 	fo.follower = follow.New(opt)
@@ -84,6 +87,10 @@ func (fo *following) source(opt *follow.Options) bool {
 		return false
 	}
 	fo.endpoint = at.String()
+	if other := fo.of.followedAt(fo.endpoint); other != nil {
+		fo.log.unusable(fmt.Errorf("%s is where the events of %s come from: give each an endpoint of its own", fo.endpoint, other.address))
+		return false
+	}
 	opt.Source = follow.Subscribe(at, conf.topic, zmtp.Options{})
 	return true
 }

@@ -110,3 +110,19 @@ func TestOnlyUpstreamsThatNoRequestMadeUpAreFollowed(t *testing.T) {
 		t.Errorf("%d are followed", len(us))
 	}
 }
+
+func TestEnginesOfOneHostAreNotTakenForEachOther(t *testing.T) {
+	f, u := followingNothing(t)
+	core, seen := observer.New(zapcore.InfoLevel)
+	f.logger.Store(zap.New(core))
+	f.pool.lookup("127.0.0.1:8001", nil)
+	for range 3 {
+		f.reconcile(t.Context())
+	}
+	if all := f.all(); len(all) != 1 || all[0].up != u {
+		t.Errorf("%d are followed at one port", len(all))
+	}
+	if n := seen.FilterMessageSnippet("cannot be followed").Len(); n != 1 {
+		t.Errorf("that is said %d times", n)
+	}
+}

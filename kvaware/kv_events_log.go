@@ -18,6 +18,7 @@ import (
 type eventsLog struct {
 	logger   *atomic.Pointer[zap.Logger] // of the configuration that started last
 	upstream string
+	quiet    bool // that it cannot be followed was said
 
 	mu   sync.Mutex // guards said
 	said map[follow.NoticeKind]saying
@@ -95,6 +96,9 @@ func (l *eventsLog) due(kind follow.NoticeKind, now time.Time) (leftOut int, due
 
 // unusable says that an endpoint of the upstream cannot be.
 func (l *eventsLog) unusable(err error) {
+	if l.quiet {
+		return
+	}
 	l.logger.Load().Warn("the KV events of an upstream cannot be followed", zap.String("upstream", l.upstream), zap.Error(err))
 }
 
