@@ -42,6 +42,7 @@ func parse(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 //
 //	kv_aware_engine [<matcher>] [<name>] {
 //		model                  <name>
+//		adapters               <names...>
 //		speed                  <factor>
 //		block_size             <tokens>
 //		kv_tokens              <tokens>
@@ -87,6 +88,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	var publishes bool
 	err := kvcaddyfile.Block(d,
 		kvcaddyfile.Option{Name: "model", Read: kvcaddyfile.String(&h.Model)},
+		kvcaddyfile.Option{Name: "adapters", Read: kvcaddyfile.Strings(&h.Adapters)},
 		kvcaddyfile.Option{Name: "speed", Read: kvcaddyfile.Float(&speed, minSpeed, math.MaxFloat64)},
 		kvcaddyfile.Option{Name: "block_size", Read: kvcaddyfile.Int(&h.BlockSize, 1, 1<<16)},
 		kvcaddyfile.Option{Name: "kv_tokens", Read: kvcaddyfile.Int(&h.KVTokens, 1, most)},

@@ -57,6 +57,7 @@ func TestTheCaddyfileSetsEveryOption(t *testing.T) {
 		max_num_batched_tokens 512
 		max_model_len          4096
 		output                 64
+		adapters               sql poet
 		fail                   die:20
 		fail_rate              0.1
 		kv_events {
@@ -78,7 +79,7 @@ func TestTheCaddyfileSetsEveryOption(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"block_size":32,"fail":"die:20","fail_rate":0.1,"handler":"kv_aware_engine",` +
+	want := `{"adapters":["sql","poet"],"block_size":32,"fail":"die:20","fail_rate":0.1,"handler":"kv_aware_engine",` +
 		`"kv_events":{"buffer_steps":500,"endpoint":"tcp://*:5557","hwm":1000,"replay_endpoint":"ipc:///run/replay","shape":"arrays","topic":"kv@a"},` +
 		`"kv_tokens":64000,"max_model_len":4096,` +
 		`"max_num_batched_tokens":512,"max_num_seqs":8,"model":"llama","name":"a","output":64,` +

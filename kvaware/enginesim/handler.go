@@ -40,8 +40,8 @@ func init() {
 // Handler answers as a simulated inference engine, for demonstrations and tests
 // without a GPU. It serves `POST /v1/chat/completions` and `/v1/completions`
 // (streamed or not), `POST /tokenize`, `GET /v1/models`, `/health` and `/metrics`
-// with the names that vLLM gives them, and `POST /reset_prefix_cache`. Any model
-// name is accepted.
+// with the names that vLLM gives them, `POST /reset_prefix_cache`, `/sleep` and
+// `/wake_up`, and `GET /is_sleeping`. Any model name is accepted.
 //
 // The header `X-Engine-Fail` makes one request fail, in the words of `fail`.
 //
@@ -56,6 +56,9 @@ type Handler struct {
 	// The model that `/v1/models` lists and metrics are labelled with.
 	// Default: `simulated`.
 	Model string `json:"model,omitempty"`
+
+	// LoRA adapters that `/v1/models` lists beside the model. Default: none.
+	Adapters []string `json:"adapters,omitempty"`
 
 	// How many times faster than the modelled hardware it is. Default: 1, which
 	// streams about 80 tokens per second to each of a few requests, and prefills
@@ -245,6 +248,9 @@ var routes = map[string]route{
 	"/health":              {http.MethodGet, (*Handler).serveHealth},
 	"/metrics":             {http.MethodGet, (*Handler).serveMetrics},
 	"/reset_prefix_cache":  {http.MethodPost, (*Handler).serveReset},
+	"/sleep":               {http.MethodPost, (*Handler).serveSleep},
+	"/wake_up":             {http.MethodPost, (*Handler).serveWakeUp},
+	"/is_sleeping":         {http.MethodGet, (*Handler).serveIsSleeping},
 }
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
@@ -293,12 +299,16 @@ func (h *Handler) serveModels(w http.ResponseWriter, _ *http.Request, _ failure)
 		OwnedBy     string  `json:"owned_by"`
 		Root        string  `json:"root"`
 		Parent      *string `json:"parent"`
-		MaxModelLen int     `json:"max_model_len"`
+		MaxModelLen *int    `json:"max_model_len"`
+	}
+	list := []model{{h.Model, "model", h.replica.started.Unix(), "vllm", h.Model, nil, &h.MaxModelLen}}
+	for _, adapter := range h.Adapters {
+		list = append(list, model{adapter, "model", h.replica.started.Unix(), "vllm", "/adapters/" + adapter, &h.Model, nil})
 	}
 	return writeJSON(w, http.StatusOK, struct {
 		Object string  `json:"object"`
 		Data   []model `json:"data"`
-	}{"list", []model{{h.Model, "model", h.replica.started.Unix(), "vllm", h.Model, nil, h.MaxModelLen}}})
+	}{"list", list})
 }
 
 // Interface guards

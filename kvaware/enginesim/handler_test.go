@@ -116,7 +116,9 @@ func TestHealthModelsAndMetricsAreServed(t *testing.T) {
 		"vllm:prompt_tokens_total" + labels + "140",
 		"vllm:generation_tokens_total" + labels + "20",
 		`vllm:request_success_total{engine="0",finished_reason="length",model_name="llama \"70b\""} 2`,
-		`vllm:cache_config_info{block_size="32",enable_prefix_caching="True",engine="0",num_gpu_blocks="2000"} 1`,
+		`vllm:cache_config_info{block_size="32",enable_prefix_caching="True",engine="0",kv_cache_size_tokens="64000",num_gpu_blocks="2000"} 1`,
+		`vllm:engine_sleep_state{engine="0",model_name="llama \"70b\"",sleep_state="awake"} 1`,
+		`vllm:engine_sleep_state{engine="0",model_name="llama \"70b\"",sleep_state="weights_offloaded"} 0`,
 		"process_start_time_seconds 1",
 	} {
 		if !strings.Contains(body, "\n"+line) {

@@ -52,6 +52,9 @@ func (h *Handler) generate(w http.ResponseWriter, r *http.Request, dialect api, 
 	if fail.kind == fail500 {
 		return errEngine.write(w)
 	}
+	if h.replica.sleep.Load() != awake {
+		return errAsleep.write(w)
+	}
 	j, err := h.newJob(c, fail)
 	if errors.As(err, &answer) {
 		return answer.write(w)

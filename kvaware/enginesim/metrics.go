@@ -44,8 +44,17 @@ func (h *Handler) serveMetrics(w http.ResponseWriter, _ *http.Request, _ failure
 	for reason, n := range finished {
 		fmt.Fprintf(&out, "vllm:request_success_total{engine=\"0\",finished_reason=\"%s\",model_name=\"%s\"} %d\n", finishReasons[reason], label, n)
 	}
+	describe("vllm:engine_sleep_state", gauge, "Engine sleep state; awake = 0 means engine is sleeping; weights_offloaded = 1 means sleep level 1; discard_all = 1 means sleep level 2.")
+	sleep := h.replica.sleep.Load()
+	for i, state := range [...]string{"awake", "weights_offloaded", "discard_all"} {
+		is := 0
+		if i == 0 && sleep == awake || i > 0 && int(sleep) == i {
+			is = 1
+		}
+		fmt.Fprintf(&out, "vllm:engine_sleep_state{engine=\"0\",model_name=\"%s\",sleep_state=\"%s\"} %d\n", label, state, is)
+	}
 	describe("vllm:cache_config_info", gauge, "Information of the LLMEngine CacheConfig")
-	fmt.Fprintf(&out, "vllm:cache_config_info{block_size=\"%d\",enable_prefix_caching=\"True\",engine=\"0\",num_gpu_blocks=\"%d\"} 1\n", params.BlockSize, params.Blocks)
+	fmt.Fprintf(&out, "vllm:cache_config_info{block_size=\"%d\",enable_prefix_caching=\"True\",engine=\"0\",kv_cache_size_tokens=\"%d\",num_gpu_blocks=\"%d\"} 1\n", params.BlockSize, params.BlockSize*params.Blocks, params.Blocks)
 	describe("process_start_time_seconds", gauge, "Start time of the process since unix epoch in seconds.")
 	fmt.Fprintf(&out, "process_start_time_seconds %.3f\n", float64(h.replica.started.UnixMilli())/1000)
 

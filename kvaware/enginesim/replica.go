@@ -4,6 +4,7 @@ package enginesim
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -25,6 +26,7 @@ type poolKey struct {
 // replica runs a modelled engine on the real clock.
 type replica struct {
 	started time.Time // of the engine; its time 0
+	sleep   atomic.Int32
 
 	mu       sync.Mutex // guards all below, and the sequences of every job in the engine
 	engine   *engine.Engine
@@ -49,6 +51,7 @@ var finishReasons = [...]string{finishStop: "stop", finishLength: "length"}
 
 func newReplica(key poolKey) (*replica, error) {
 	r := &replica{started: time.Now(), emptied: make(chan struct{}, 1)}
+	r.sleep.Store(awake)
 	var err error
 	if r.engine, err = engine.New(key.params, (*sink)(r)); err != nil {
 		return nil, err
