@@ -54,13 +54,10 @@ func controlOf(r *http.Request) *control {
 		return nil
 	}
 	name := path.Base(r.URL.Path)
-	does, known := controls[name]
-	if !known {
-		return nil
+	if _, known := controls[name]; !known {
+		return nil // as nearly all; nothing is allocated for them
 	}
-	if r.URL.RawQuery == "" {
-		return &does
-	}
+	does := controls[name]
 	query, _ := url.ParseQuery(r.URL.RawQuery) // what can be read of it
 	switch name {
 	case "sleep": // level 0 stops work, and keeps the cache
