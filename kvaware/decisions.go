@@ -230,7 +230,7 @@ func (e *decision) why() string {
 	most := slices.MaxFunc(others, func(a, b weighed) int { return cmp.Compare(a.cached, b.cached) })
 	switch {
 	case most.cached > winner.cached:
-		return fmt.Sprintf("%s holds more of the prompt, but costs more: more waits or runs there.", most.address)
+		return fmt.Sprintf("%s holds more of the prompt, but costs more.", most.address)
 	case winner.cached > 0 && most.cached < winner.cached:
 		return "It holds the most of the prompt, and costs least."
 	case winner.cached > 0:

@@ -3,7 +3,8 @@
 // Small plots over time. They are pictures for the eye: what they show last stands
 // beside them as text.
 
-const span = 5 * 60 * 1000;
+const longest = 5 * 60 * 1000; // milliseconds that a plot shows at most,
+const shortest = 60 * 1000; // and at least
 const plotWidth = 300;
 const plotHeight = 60;
 
@@ -36,7 +37,7 @@ class Series {
       this.columns[name].push(Number.isFinite(value) ? value : null);
     }
     let old = 0;
-    while (old < this.times.length && this.times[old] < time - span) {
+    while (old < this.times.length && this.times[old] < time - longest) {
       old++;
     }
     if (old > 0) {
@@ -45,6 +46,12 @@ class Series {
         this.columns[name].splice(0, old);
       }
     }
+  }
+
+  // span is how many milliseconds a plot of it shows.
+  span() {
+    const known = this.times.length ? this.times[this.times.length - 1] - this.times[0] : 0;
+    return Math.min(longest, Math.max(shortest, known));
   }
 
   max(names) {
@@ -58,10 +65,10 @@ class Series {
   }
 }
 
-// heights gives a column as heights over the bottom, 0 to plotHeight; null where
-// there is nothing.
+// drawLine gives the path of a column, with gaps where there is nothing.
 function drawLine(series, column, most) {
   const end = series.times[series.times.length - 1];
+  const span = series.span();
   let path = '';
   let pen = 'M';
   series.times.forEach((time, i) => {
@@ -70,13 +77,13 @@ function drawLine(series, column, most) {
       pen = 'M';
       return;
     }
-    path += pen + x(time, end) + ' ' + y(value, most);
+    path += pen + x(time, end, span) + ' ' + y(value, most);
     pen = 'L';
   });
   return path;
 }
 
-function x(time, end) {
+function x(time, end, span) {
   return (plotWidth * Math.max(0, 1 - (end - time) / span)).toFixed(1);
 }
 
@@ -87,19 +94,20 @@ function y(value, most) {
 // drawArea fills between two columns.
 function drawArea(series, lower, upper, most) {
   const end = series.times[series.times.length - 1];
+  const span = series.span();
   let there = '';
   let back = '';
   series.times.forEach((time, i) => {
     if (upper[i] === null || upper[i] === undefined) {
       return;
     }
-    there += (there ? 'L' : 'M') + x(time, end) + ' ' + y(upper[i], most);
-    back = 'L' + x(time, end) + ' ' + y(lower ? lower[i] || 0 : 0, most) + back;
+    there += (there ? 'L' : 'M') + x(time, end, span) + ' ' + y(upper[i], most);
+    back = 'L' + x(time, end, span) + ' ' + y(lower ? lower[i] || 0 : 0, most) + back;
   });
   return there && there + back + 'Z';
 }
 
-// stack draws two columns on top of each other into a picture.
+// Stack draws two columns on top of each other into a picture.
 class Stack {
   constructor(attributes) {
     this.lower = makeSVG('path', { class: 'area decode' });
@@ -124,13 +132,14 @@ class Plot {
     this.format = format;
     this.now = make('b', {}, unknown);
     this.top = make('span', {});
+    this.since = make('span', {});
     this.paths = lines.map((line) => makeSVG('path', { class: 'line ' + line.ink }));
     this.stack = lines.length ? null : new Stack({ class: 'plot' });
     this.picture = this.stack ? this.stack.element
       : makeSVG('svg', { class: 'plot', viewBox: `0 0 ${plotWidth} ${plotHeight}`, preserveAspectRatio: 'none', 'aria-hidden': 'true' }, ...this.paths);
     this.element = make('figure', {},
       make('figcaption', {}, make('span', {}, title), this.now), this.picture,
-      make('div', { class: 'axis', 'aria-hidden': 'true' }, make('span', {}, '5 min ago'), this.top, make('span', {}, 'now')));
+      make('div', { class: 'axis', 'aria-hidden': 'true' }, this.since, this.top, make('span', {}, 'now')));
   }
 
   draw(series, text) {
@@ -138,6 +147,8 @@ class Plot {
     if (series.times.length < 2) {
       return;
     }
+    const minutes = Math.round(series.span() / 60000);
+    say(this.since, minutes + ' min ago');
     let most;
     if (this.stack) {
       most = this.stack.draw(series);

@@ -13,7 +13,7 @@ class Totals {
       new Plot('Load', [], count),
       new Plot('Tokens per second', [{ name: 'generated_tokens_per_second', ink: 'decode' }], rate),
       new Plot('Cache hit rate', [{ name: 'hit_rate', ink: 'third', most: 1 }], percent),
-      new Plot('First token, p50 / p99', [{ name: 'time_to_first_token_p99_ms', ink: 'prefill dashed' }, { name: 'time_to_first_token_p50_ms', ink: 'decode' }], milliseconds),
+      new Plot('First token', [{ name: 'time_to_first_token_p99_ms', ink: 'prefill dashed' }, { name: 'time_to_first_token_p50_ms', ink: 'decode' }], milliseconds),
     ];
     byId('plots').append(...this.plots.map((plot) => plot.element));
   }
@@ -54,7 +54,7 @@ class Totals {
     this.tile('Running decode', count(t.decode_tokens), 'KV tokens');
     this.tile('Running', count(t.requests), t.sequences === t.requests ? plural(t.requests, 'request').replace(/^\S+ /, '') : 'requests, ' + plural(t.sequences, 'sequence'));
     this.tile('KV cache in use', percent(used), 'of ' + count(t.cache_tokens) + ' tokens');
-    this.tile('Hit rate', percent(t.hit_rate === null ? NaN : t.hit_rate), 'of prompt tokens, last minute');
+    this.tile('Hit rate', percent(t.hit_rate === null ? NaN : t.hit_rate), 'of prompts, last minute');
     this.tile('Saved prefill', count(t.cached_tokens_total), t.prompt_tokens_total > 0 ? 'tokens, ' + percent(t.cached_tokens_total / t.prompt_tokens_total) + ' of all prompts' : 'tokens');
     this.tile('Generated', rate(t.generated_tokens_per_second), 'tokens/s; ' + rate(t.requests_per_second) + ' requests/s');
     this.tile('First token', t.time_to_first_token_ms ? milliseconds(t.time_to_first_token_ms.p50) : unknown, t.time_to_first_token_ms ? 'p99 ' + milliseconds(t.time_to_first_token_ms.p99) : 'p50');
@@ -63,6 +63,7 @@ class Totals {
     this.plots[0].draw(this.series, count(t.prefill_tokens) + ' queued, ' + count(t.decode_tokens) + ' running');
     this.plots[1].draw(this.series, rate(t.generated_tokens_per_second));
     this.plots[2].draw(this.series, percent(t.hit_rate === null ? NaN : t.hit_rate));
-    this.plots[3].draw(this.series, percentiles(t.time_to_first_token_ms));
+    const first = t.time_to_first_token_ms;
+    this.plots[3].draw(this.series, first ? 'p50 ' + milliseconds(first.p50) + ', p99 ' + milliseconds(first.p99) : unknown);
   }
 }

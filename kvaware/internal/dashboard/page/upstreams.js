@@ -47,7 +47,7 @@ class UpstreamRow {
     say(this.note, notes.join('; '));
     this.load.set([u.decode_tokens / most, u.prefill_tokens / most], count(u.prefill_tokens) + ' queued', count(u.decode_tokens) + ' running');
     const room = u.cache_tokens || 1;
-    this.kv.set([u.running_kv_tokens / room, u.idle_kv_tokens / room], percent(u.running_kv_tokens / room) + ' in use', percent((u.running_kv_tokens + u.idle_kv_tokens) / room) + ' held of ' + count(u.cache_tokens));
+    this.kv.set([u.running_kv_tokens / room, u.idle_kv_tokens / room], percent(u.running_kv_tokens / room) + ' of ' + count(u.cache_tokens), percent((u.running_kv_tokens + u.idle_kv_tokens) / room) + ' held');
     say(this.cells.requests, u.sequences === u.requests ? count(u.requests) : count(u.requests) + ' (' + count(u.sequences) + ' seq.)');
     say(this.cells.hit, percent(u.hit_rate === null ? NaN : u.hit_rate));
     say(this.cells.first, percentiles(u.time_to_first_token_ms));
