@@ -260,10 +260,10 @@ test('names from outside are text, and pools can be chosen', async () => {
     assert.equal(await page.locator('img').count(), 0);
     // What engines say of their event streams is shown as it comes.
     await page.evaluate(`(() => {
-      page.last.pools.forEach((pool) => { pool.upstreams[0].events = { state: '<b>broken</b>', lag_ms: 1500, gaps: 2 }; });
+      page.last.pools.forEach((pool) => { pool.upstreams[0].events = { state: '<b>broken</b>', gpu_blocks: 1200, gaps_total: 2, lag_seconds: 1.5 }; });
       draw(page.last);
     })()`);
-    assert.equal(await page.locator('#upstream-rows td.events').innerText(), '<b>broken</b>, lag 1.50\u202fs, gaps 2');
+    assert.equal(await page.locator('#upstream-rows td.events').innerText(), '<b>broken</b>, GPU blocks 1,200, gaps 2, lag 1.50\u202fs');
     await tabs.close(pools.url);
   } finally {
     await pools.remove();

@@ -4,6 +4,7 @@
 // page's own server only.
 
 const gridBlocks = 160; // from more blocks on they are not drawn one by one
+const excluded = { model: 'it does not serve the model', asleep: 'it sleeps' };
 
 class Explain {
   constructor(pool) {
@@ -75,6 +76,10 @@ class Explain {
     const blocks = e.prompt_tokens / (e.block_size * (e.token_ratio || 1));
     strips.append(make('span', { class: 'name quiet' }, 'the prompt'), promptStrip(t, blocks), make('span', { class: 'figure quiet' }, e.objective === 'latency' ? 'cost' : 'load and penalty'));
     for (const u of e.upstreams) {
+      if (u.excluded) {
+        strips.append(make('span', { class: 'name quiet' }, u.address), make('span', { class: 'quiet' }, 'left out while others are there: ' + (excluded[u.excluded] || u.excluded)), make('span', {}));
+        continue;
+      }
       const held = e.prompt_tokens > 0 ? u.cached_tokens / e.prompt_tokens : 0;
       strips.append(
         make('span', { class: u.chosen ? 'name won' : 'name' }, (u.chosen ? '→ ' : '') + u.address),

@@ -82,8 +82,9 @@ function eventWords(events) {
     if (key === 'state' || typeof value !== 'number' || value === 0 || parts.length > 3) {
       continue;
     }
-    const name = key.replace(/_/g, ' ').slice(0, 24);
-    parts.push(/ms$/.test(key) ? name.replace(/ ms$/, '') + ' ' + milliseconds(value) : name + ' ' + count(value));
+    const [, name, unit] = key.replace(/_/g, ' ').slice(0, 32).match(/^([^]*?)( ms| seconds| total|)$/);
+    const time = { ' ms': 1, ' seconds': 1000 }[unit];
+    parts.push(name.replace(/^[gc]pu /, (word) => word.toUpperCase()) + ' ' + (time ? milliseconds(value * time) : count(value)));
   }
   return parts.join(', ') || unknown;
 }
