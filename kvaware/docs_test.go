@@ -72,7 +72,7 @@ var caddysWords = []string{
 // What each setting of another router becomes is in the last column of a table, in
 // words of ours and of Caddy's.
 func TestMovingNamesOptionsThatAreThere(t *testing.T) {
-	options := slices.Concat(keys(reflect.TypeFor[Policy]()), keys(reflect.TypeFor[Weights]()), keys(reflect.TypeFor[Tokenizer]()), caddysWords)
+	options := slices.Concat(keys(reflect.TypeFor[Policy]()), keys(reflect.TypeFor[Weights]()), keys(reflect.TypeFor[Tokenizer]()), keys(reflect.TypeFor[KVEvents]()), caddysWords)
 	taken := regexp.MustCompile("`([^`]+)`")
 	rows := 0
 	for line := range strings.Lines(guides(t)["../docs/moving.md"]) {
