@@ -4,6 +4,7 @@ package command
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -54,6 +55,18 @@ var columns = []column{
 	amounts("tokens/s", 5, func(u *kvaware.UpstreamSnapshot) float64 { return u.GeneratedTokensPerSecond }),
 	amounts("requests/s", 14, func(u *kvaware.UpstreamSnapshot) float64 { return u.RequestsPerSecond }),
 	amounts("failing", 12, func(u *kvaware.UpstreamSnapshot) float64 { return u.FailureScore }),
+	{"events", 15, events, nil},
+}
+
+// events tells how far an upstream's KV events are followed, if they are.
+func events(u *kvaware.UpstreamSnapshot) string {
+	var brief struct {
+		State string `json:"state"`
+	}
+	if json.Unmarshal(u.Events, &brief) != nil || brief.State == "" {
+		return "-"
+	}
+	return shown(brief.State)
 }
 
 // byLoad is the column of the load.
@@ -191,6 +204,9 @@ func (v fleetView) table(upstreams []kvaware.UpstreamSnapshot) (header string, r
 	chosen := make([]bool, len(columns))
 	for rank := 1; rank < len(columns); rank++ {
 		i := slices.IndexFunc(columns, func(c column) bool { return c.rank == rank })
+		if c := columns[i]; c.value == nil && i != v.sorted && !slices.ContainsFunc(cells[i][1:], func(cell string) bool { return cell != "-" }) {
+			continue // nobody has it
+		}
 		if room -= widths[i] + len(gap); room < 0 {
 			room += widths[i] + len(gap)
 			break

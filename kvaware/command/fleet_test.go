@@ -170,6 +170,22 @@ func TestAFleetFitsIntoAnyWidth(t *testing.T) {
 	}
 }
 
+// Where no engine's events are followed, there is no column for them.
+func TestStatusShowsHowFarEventsAreFollowed(t *testing.T) {
+	upstreams := aFleet().Pools[0].Upstreams
+	v := fleetView{width: widest}
+	if header, _ := v.table(upstreams); strings.Contains(header, "events") {
+		t.Errorf("shows %s", header)
+	}
+	upstreams[1].Events = json.RawMessage(`{"state":"not connected","gaps_total":3}`)
+	upstreams = append(upstreams, carrying("10.0.0.3:8000", 0, 0))
+	upstreams[2].Events = json.RawMessage(`{"state":"\u001b[2J"}`)
+	header, rows := v.table(upstreams)
+	if !strings.Contains(header, "events") || !strings.HasSuffix(rows[0], " -") || !strings.Contains(rows[1], "not connected") || strings.Contains(rows[2], "\x1b[2J") {
+		t.Errorf("shows\n%s\n%s", header, strings.Join(rows, "\n"))
+	}
+}
+
 // What matters most stays where there is little room.
 func TestANarrowTerminalShowsTheLoadFirst(t *testing.T) {
 	header, _ := fleetView{width: 60}.table(aFleet().Pools[0].Upstreams)
