@@ -35,6 +35,9 @@ type link struct {
 	entry, check uint32
 }
 
+// noParent is the link of a prompt's first block.
+var noParent = link{0, 1}
+
 // blocks is what is known of the blocks of one size, of all holders. Readers take no
 // lock: what they read is atomic, and what moved while they looked is looked for again.
 type blocks struct {
@@ -98,7 +101,7 @@ func (b *blocks) find(hash uint64) uint32 {
 
 // add makes an entry for a block, which has none. It must get a set before the mutex
 // is released. It lies behind its parent's if that place is free. At is what
-// places.place returned.
+// places.place returned; parent is 0 for a prompt's first block.
 func (b *blocks) add(hash uint64, parent uint32, at *atomic.Uint64) uint32 {
 	id := b.place(parent)
 	c := b.chunk(id)
@@ -106,7 +109,7 @@ func (b *blocks) add(hash uint64, parent uint32, at *atomic.Uint64) uint32 {
 	c.taken[i/64] |= 1 << (i % 64)
 	c.free--
 	c.hashes[i].Store(hash)
-	c.parents[i] = link{}
+	c.parents[i] = noParent
 	if parent != 0 {
 		c.parents[i] = link{parent, uint32(b.hash(parent))}
 	}

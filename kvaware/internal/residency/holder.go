@@ -18,7 +18,8 @@ type Rules struct {
 	// alone, as vLLM's.
 	ClearsAll bool
 	// OffloadBlocks is how many blocks of the GPU's are in one of an offloading
-	// tier whose events tell only the last one's key and no size. 0 means 1.
+	// tier whose events tell only the last one's key and no size. 0 means that it
+	// is found from the first of them.
 	OffloadBlocks int
 }
 
@@ -94,6 +95,7 @@ func (h *Holder) Apply(b *kvevents.Batch) {
 		}
 	}
 	h.flush()
+	h.findCovers()
 	h.publish()
 }
 
@@ -130,13 +132,6 @@ func (h *Holder) flush() {
 	h.ops, h.waiting = h.ops[:0], h.waiting[:0]
 }
 
-func (h *Holder) gather(o op) {
-	if len(h.ops) == maxOps {
-		panic("residency: more operations than were checked for")
-	}
-	h.ops = append(h.ops, o)
-}
-
 // flushIfFull flushes if there is no room for some operations more.
 func (h *Holder) flushIfFull() {
 	if len(h.ops) > maxOps-4 {
@@ -155,7 +150,7 @@ func (h *Holder) change(r ref, on, off planes, cover int) {
 	case refEntry:
 		o.entry = r.number()
 	}
-	h.gather(o)
+	h.ops = append(h.ops, o)
 }
 
 // start begins a life.
@@ -179,6 +174,17 @@ func (h *Holder) Forget() {
 	h.learnt = learnt{}
 	h.stats.Incomplete = false
 	h.stats.Peak = [kvevents.Tiers]int{}
+	h.publish()
+}
+
+// Clear does what an event does that tells of a clear.
+func (h *Holder) Clear() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return
+	}
+	h.cleared()
 	h.publish()
 }
 

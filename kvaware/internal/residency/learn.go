@@ -13,7 +13,8 @@ type learnt struct {
 	counted int                    // 1 + the group that counts; 0: none yet
 
 	offloads bool                // a tier besides the GPU's was seen
-	cover    [kvevents.Tiers]int // how many blocks one offloaded block covers; 0: not known
+	cover    [kvevents.Tiers]int // how many blocks one offloaded block covers; 0: no store seen
+	depths   [kvevents.Tiers]depths
 }
 
 // counts reports whether an event's group is the one that counts: that of full
@@ -95,37 +96,6 @@ func (h *Holder) restart() {
 	h.start()
 	le := &h.learnt
 	le.page, le.votes, le.offloads = 0, 0, false
-	le.cover = [kvevents.Tiers]int{}
+	le.cover, le.depths = [kvevents.Tiers]int{}, [kvevents.Tiers]depths{}
 	h.stats.Restarts++
 }
-
-// learnCover takes note of how many blocks an offloaded one covers: vLLM's may be
-// several of the GPU's, under the key of the last. It holds for the tier from its first
-// store on, as stores and removals must be taken alike.
-func (h *Holder) learnCover(e *kvevents.Event) {
-	le := &h.learnt
-	if e.Tier == kvevents.GPU || le.page == 0 {
-		return
-	}
-	le.offloads = true
-	if le.cover[e.Tier] != 0 {
-		return
-	}
-	cover := h.rules.OffloadBlocks
-	switch {
-	case len(e.Tokens) > 0:
-		cover = 1 // each block is named
-	case e.BlockSize > 0 && e.BlockSize%le.page == 0:
-		cover = e.BlockSize / le.page
-	}
-	if le.page < leastBlock {
-		cover = 1
-	}
-	le.cover[e.Tier] = min(max(cover, 1), maxCover)
-}
-
-// maxCover bounds how much work an offloaded block may make.
-const maxCover = 64
-
-// coverOf is how many blocks before it a block of a tier covers.
-func (h *Holder) coverOf(t kvevents.Tier) int { return max(0, h.learnt.cover[t]-1) }

@@ -19,7 +19,7 @@ type groupMatch struct {
 	group     uint64
 	all       uint64 // those that have all blocks so far
 	gpu, slow uint64 // of them, those that have it there; not there, but in CPU or disk
-	cpu       uint64 // of the slow ones, those that have it in CPU
+	cpu       uint64 // those that have it in CPU
 }
 
 // Match raises dst[slot], for each holder whose index block size it is, to the
@@ -148,7 +148,6 @@ func readGroup(cells []uint64) (g groupMatch, rest []uint64) {
 		}
 		cells = cells[1:]
 	}
-	g.cpu &^= g.gpu
 	g.slow = (g.cpu | disk) &^ g.gpu
 	return g, cells
 }

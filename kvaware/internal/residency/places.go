@@ -123,8 +123,11 @@ func (p *places) remove(hash uint64, id uint32) {
 	s := p.segment(hash)
 	slot := hash&slotHash | uint64(id)
 	hole := s.home(slot)
-	for s.slots[hole].Load() != slot {
+	for hole < len(s.slots) && s.slots[hole].Load() != slot {
 		hole++
+	}
+	if hole == len(s.slots) {
+		return
 	}
 	moving := false
 	for i := hole + 1; i < len(s.slots); i++ {

@@ -117,9 +117,6 @@ func TestTheIndexFindsWhatVLLMOffloads(t *testing.T) {
 	for _, name := range []string{"offload-blocks", "offload-chunks", "offload-described"} {
 		t.Run(name, func(t *testing.T) {
 			f := &follower{Holder: newTestIndex().Open(0), t: t}
-			if name == "offload-chunks" {
-				f.SetRules(Rules{OffloadBlocks: 4}) // its events do not tell
-			}
 			lookups, hits, offloaded, reset := 0, 0, 0, false
 			eachRecorded(t, name, func(line *recorded) {
 				switch line.Kind {
@@ -136,6 +133,9 @@ func TestTheIndexFindsWhatVLLMOffloads(t *testing.T) {
 					if got := f.leading("", line.Salt, line.Tokens, inGPU); got != line.Cached {
 						t.Errorf("lookup %d: %d tokens in the GPU, not %d", lookups, got, line.Cached)
 					}
+					if f.learnt.depths[kvevents.CPU].open {
+						break // how many blocks are in one is not found yet
+					}
 					if got := f.leading("", line.Salt, line.Tokens, inCPU); got != line.Offloaded {
 						t.Errorf("lookup %d: %d tokens in the CPU, not %d", lookups, got, line.Offloaded)
 					}
@@ -145,8 +145,9 @@ func TestTheIndexFindsWhatVLLMOffloads(t *testing.T) {
 			})
 			if st := f.Stats(); lookups == 0 || hits == 0 || offloaded == 0 || st.Evicted[0] == 0 || st.Evicted[1] == 0 {
 				t.Errorf("%d lookups, %d and %d tokens found, %+v", lookups, hits, offloaded, st)
-			} else {
-				t.Logf("%+v", st)
+			}
+			if f.learnt.depths[kvevents.CPU].open {
+				t.Error("how many blocks are in an offloaded one was not found")
 			}
 		})
 	}

@@ -47,6 +47,7 @@ func (h *Holder) storedByKey(e *kvevents.Event) {
 			h.stats.Unresolved++
 			continue
 		}
+		h.learnt.depths[e.Tier].note(slot.key)
 		on, off := h.gain(slot, e.Tier, 1)
 		if on|off != 0 {
 			h.change(slot.ref, on, off, h.coverOf(e.Tier))
@@ -116,7 +117,7 @@ func (h *Holder) enter(r *run) {
 			on := h.arrive(slot, r.tier, count)
 			if at.kind() == refPending {
 				o.key, o.on, o.cover = key, on, cover
-				h.gather(o)
+				h.ops = append(h.ops, o)
 			}
 			h.parking.arrived(k)
 			continue
