@@ -45,6 +45,7 @@ type Holder struct {
 	whole   [2 * leastBlock]uint32 // tokens of an index block of several pages
 	odd     [leastBlock]uint32     // tokens of a page that is not of text alone
 	warmed  uint64                 // keeps reads that only warm the caches
+	ahead   [warmAhead]*keyPlace
 
 	lastRoot struct { // what LoRA and salt gave last
 		lora, salt []byte
@@ -103,20 +104,35 @@ func (h *Holder) Apply(b *kvevents.Batch) {
 const warmAhead = 64
 
 // warm has the slots of the next events' keys at hand, and returns before which event
-// that ends. Reads that do not wait for each other take little longer than one.
+// that ends.
 func (h *Holder) warm(events []kvevents.Event, i int) int {
-	for n := 0; i < len(events) && n < warmAhead; i++ {
-		n += h.warmKeys(events[i].Blocks)
+	n := 0
+	for ; i < len(events) && n < warmAhead; i++ {
+		n = h.aim(events[i].Blocks, n)
 	}
+	h.touch(n)
 	return i
 }
 
-func (h *Holder) warmKeys(keys []kvevents.Key) int {
-	keys = keys[:min(len(keys), warmAhead)]
-	for _, key := range keys {
-		h.warmed += h.life.keys.warm(h.mixed(key))
+func (h *Holder) warmKeys(keys []kvevents.Key) { h.touch(h.aim(keys, 0)) }
+
+// aim finds where keys are, behind n others.
+func (h *Holder) aim(keys []kvevents.Key, n int) int {
+	for _, key := range keys[:min(len(keys), warmAhead-n)] {
+		h.ahead[n] = h.life.keys.place(h.mixed(key))
+		n++
 	}
-	return len(keys)
+	return n
+}
+
+// touch reads what was aimed at: many reads that do not wait for each other take little
+// longer than one.
+func (h *Holder) touch(n int) {
+	sum := uint64(0)
+	for _, p := range h.ahead[:n] {
+		sum += p[0].key + p[len(p)-1].key
+	}
+	h.warmed += sum
 }
 
 // mixed is what stands for an engine's key in tables: spread, and so that nobody can
@@ -125,7 +141,7 @@ func (h *Holder) mixed(key kvevents.Key) uint64 { return max(1, mix64(key^h.x.se
 
 // flush does the operations that were gathered.
 func (h *Holder) flush() {
-	h.life.run(h.ops, h.waiting, &h.warmed)
+	h.warmed += h.life.run(h.ops, h.waiting)
 	if h.before.kind() == refPending {
 		h.before = refEntry | ref(h.ops[h.before.number()].entry)
 	}

@@ -37,15 +37,17 @@ func (s *keySegment) home(key uint64) int {
 	return home(key, s.depth, len(s.slots)-segmentPad)
 }
 
-// warm reads the place of a key, so that it is at hand when it is wanted. What it
-// returns says nothing.
-func (t *keyTable) warm(key uint64) uint64 {
+// keyPlace is where a key's slot mostly is. Its ends are in two cache lines.
+type keyPlace [5]keySlot
+
+// place returns where a key's slot mostly is.
+func (t *keyTable) place(key uint64) *keyPlace {
 	if t.len == 0 {
-		return 0
+		return new(keyPlace)
 	}
 	s := t.segment(key)
 	i := s.home(key)
-	return s.slots[i].key + s.slots[i+4].key // two cache lines
+	return (*keyPlace)(s.slots[i : i+len(keyPlace{})])
 }
 
 // find returns a key's slot, or nil.

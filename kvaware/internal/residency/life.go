@@ -48,22 +48,30 @@ type move struct {
 }
 
 // run does what was gathered, and has the slots and pages that waited for entries
-// refer to them.
-func (l *life) run(ops []op, waiting []uint32, warmed *uint64) {
+// refer to them. What it returns says nothing.
+func (l *life) run(ops []op, waiting []uint32) (warmed uint64) {
 	if len(ops) == 0 {
-		return
+		return 0
 	}
 	b := l.blocks
-	// What is read here is in the caches when the lock is held.
+	// What is read here is in the caches when the lock is held. Reads that do not wait
+	// for each other take little longer than one.
+	var near [maxOps]*hashPlace
+	n := 0
 	for i := range ops {
 		switch o := &ops[i]; {
 		case o.entry == 0 && o.pending < 0:
-			*warmed += b.places.warm(o.hash)
+			near[n] = b.places.near(o.hash)
+			n++
 		case o.entry != 0 && o.on == 0:
-			*warmed += b.places.warm(b.hash(o.entry))
+			near[n] = b.places.near(b.hash(o.entry))
+			n++
 		case o.entry != 0:
-			*warmed += uint64(b.set(o.entry))
+			warmed += uint64(b.set(o.entry))
 		}
+	}
+	for _, p := range near[:n] {
+		warmed += p[0].Load() + p[len(p)-1].Load()
 	}
 	b.mu.Lock()
 	for i := range ops {
@@ -83,6 +91,7 @@ func (l *life) run(ops []op, waiting []uint32, warmed *uint64) {
 			p[0] = uint32(refEntry | ref(ops[before.number()].entry))
 		}
 	}
+	return warmed
 }
 
 func (l *life) do(ops []op, o *op) {

@@ -49,11 +49,15 @@ func (s *placeSegment) home(slot uint64) int {
 	return home(slot&slotHash, s.depth, len(s.slots)-segmentPad)
 }
 
-// warm reads the place of a hash. What it returns says nothing.
-func (p *places) warm(hash uint64) uint64 {
+// hashPlace is where the slot of a hash mostly is. Its ends are mostly in two cache
+// lines.
+type hashPlace [5]atomic.Uint64
+
+// near returns where the slot of a hash mostly is.
+func (p *places) near(hash uint64) *hashPlace {
 	s := p.segment(hash)
 	i := s.home(hash)
-	return s.slots[i].Load() + s.slots[i+4].Load() // mostly two cache lines
+	return (*hashPlace)(s.slots[i : i+len(hashPlace{})])
 }
 
 // find returns the entry of a hash, 0 if there is none.
