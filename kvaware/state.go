@@ -248,11 +248,11 @@ func (pl *pool) withdraw(conf *poolConfig) {
 
 // followers gives those that a configuration needs; nil if there is none, or it
 // needs none.
-func (c *poolConfig) followers() *followers {
-	if c == nil {
+func (conf *poolConfig) followers() *followers {
+	if conf == nil {
 		return nil
 	}
-	return c.events
+	return conf.events
 }
 
 // resolved gives the upstreams behind dial strings.

@@ -25,10 +25,10 @@ var errAsleep = &apiError{
 
 // serveSleep puts the engine to sleep. Requests under way end as they would.
 func (h *Handler) serveSleep(w http.ResponseWriter, r *http.Request, _ failure) error {
-	level := 1
+	level := int64(1)
 	if given := r.URL.Query().Get("level"); given != "" {
 		var err error
-		if level, err = strconv.Atoi(given); err != nil || level < 0 || level > deepestSleep {
+		if level, err = strconv.ParseInt(given, 10, 32); err != nil || level < 0 || level > deepestSleep {
 			return invalid("int_parsing", "'level'", "Input should be a level from 0 to 2").write(w)
 		}
 	}
