@@ -15,6 +15,9 @@ const (
 	// roomyAt is how many of a chunk's entries are free when it is worth filling
 	// again: long enough runs for chains to lie in order.
 	roomyAt = chunkSize / 8
+
+	// keptChunks are kept without an entry, as there will be some again.
+	keptChunks = 8
 )
 
 // chunk holds entries in order of insertion. An entry is a block that somebody has.
@@ -53,6 +56,7 @@ type blocks struct {
 	unused []uint32 // chunk numbers without a chunk
 	live   int      // entries
 	held   int      // chunks
+	empty  int      // of them, those without an entry; but never the first, where entry 0 is none
 }
 
 func newBlocks(size int) *blocks {
@@ -107,6 +111,9 @@ func (b *blocks) add(hash uint64, parent uint32, at *atomic.Uint64) uint32 {
 	c := b.chunk(id)
 	i := id % chunkSize
 	c.taken[i/64] |= 1 << (i % 64)
+	if c.free == chunkSize {
+		b.empty--
+	}
 	c.free--
 	c.hashes[i].Store(hash)
 	c.parents[i] = noParent
@@ -171,9 +178,11 @@ func (b *blocks) nextChunk() *chunk {
 	n := b.unused[len(b.unused)-1]
 	b.unused = b.unused[:len(b.unused)-1]
 	c := &chunk{free: chunkSize}
+	b.empty++
 	if n == 0 {
 		c.taken[0] = 1 // entry 0 is none
 		c.free--
+		b.empty--
 	}
 	(*b.chunks.Load())[n].Store(c)
 	b.held++
@@ -210,19 +219,18 @@ func (b *blocks) remove(id uint32) {
 	c.free++
 	b.live--
 	n := id >> chunkBits
-	if n == b.cursor>>chunkBits {
-		return
+	if c.free == chunkSize {
+		b.empty++
 	}
-	if full := chunkSize - c.free; full > 1 || full == 1 && n != 0 {
-		if c.free >= roomyAt {
-			b.list(n, c)
-		}
-		return
-	}
-	if n != 0 { // nothing is left
+	switch {
+	case n == b.cursor>>chunkBits:
+	case c.free == chunkSize && b.empty > keptChunks:
 		(*b.chunks.Load())[n].Store(nil)
 		b.unused = append(b.unused, n)
 		b.held--
+		b.empty--
+	case c.free >= roomyAt:
+		b.list(n, c)
 	}
 }
 

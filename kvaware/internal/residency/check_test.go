@@ -129,7 +129,7 @@ func (x *Index) check(holders ...*Holder) error {
 
 func (b *blocks) check(want map[uint32]map[uint32][planeCount]int) error {
 	refs := map[uint32]uint32{}
-	entries, places := 0, 0
+	entries, places, empty, held := 0, 0, 0, 0
 	dir := *b.chunks.Load()
 	for n := range dir {
 		c := dir[n].Load()
@@ -179,9 +179,16 @@ func (b *blocks) check(want map[uint32]map[uint32][planeCount]int) error {
 				return fmt.Errorf("entry %d has %v, not %v", id, got, wanted)
 			}
 		}
+		held++
+		if c.free == chunkSize {
+			empty++
+		}
 		if taken != chunkSize-c.free {
 			return fmt.Errorf("chunk %d has %d entries, not %d", n, taken, chunkSize-c.free)
 		}
+	}
+	if empty != b.empty || held != b.held || empty > keptChunks+1 {
+		return fmt.Errorf("%d of %d chunks are empty, counted %d of %d", empty, held, b.empty, b.held)
 	}
 	if entries != len(want) || entries != b.live {
 		return fmt.Errorf("%d entries, counted %d, wanted %d", entries, b.live, len(want))
