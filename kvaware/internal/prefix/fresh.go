@@ -26,6 +26,14 @@ func (x *Index) SetReported(h Holder, on bool) {
 	}
 }
 
+// Reported reports whether an upstream tells by events what it holds.
+func (x *Index) Reported(h Holder) bool {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	c := x.cacheOf(h)
+	return c != nil && c.reports
+}
+
 func (x *Index) setReports(c *cache, on bool) {
 	switch {
 	case on && !c.reports:

@@ -92,7 +92,8 @@ func (r *Router) charge(c *Choice, q *Request, p *Placement, i int, now time.Dur
 	if !q.Keeps {
 		return
 	}
-	if q.Reuses && len(q.Demand.Prompts) == 1 && len(q.Chains) == 1 {
+	corrects := !c.Candidates[i].Blended && !(q.Fresh && r.Index.Reported(slot)) // see Reported
+	if corrects && q.Reuses && len(q.Demand.Prompts) == 1 && len(q.Chains) == 1 {
 		p.measure, p.blocks, p.model = q.measure(0), len(q.Chains[0]), q.Model
 	}
 	p.prompts = p.onePrompt[:]

@@ -7,7 +7,9 @@ import "github.com/kvaware/caddy-kvaware/kvaware/internal/prefix"
 // Reported takes in how many of the prompt's tokens the engine says that it found
 // in its cache, and corrects what its upstream is believed to hold. It is called
 // before Release, at most once. Of batches and of several choices nothing is
-// learnt, since they share what they report.
+// learnt, since they share what they report; nor of ranks that the engine chooses
+// itself, since any of them may have answered, and of upstreams whose own events
+// correct what they are believed to hold.
 //
 // Engines find whole blocks of their own, of so many tokens, 0 if unknown. A
 // difference within one of ours is none.

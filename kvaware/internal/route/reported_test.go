@@ -94,3 +94,27 @@ func TestOutputBehindThePromptExplainsMoreThanItsBlocks(t *testing.T) {
 		t.Errorf("output: %v", got)
 	}
 }
+
+// Events tell what is evicted, and any rank may have answered where the engine
+// chooses.
+func TestReportsOfUpstreamsWithEventsAndOfBlendedRanksCorrectNothing(t *testing.T) {
+	for _, blended := range []bool{false, true} {
+		b := newBed(1, 1000)
+		b.Index.SetReported(b.ups[0].Slot, !blended)
+		ask := func() *Request { q := asking(prompt(1, 100)); q.Fresh = true; return q }
+		b.run(t, ask(), 0, 0)
+		c := b.choice()
+		if blended {
+			c.Candidates[0].Blended, c.Candidates[0].Ranks = true, b.ups
+		}
+		var p Placement
+		b.Place(c, ask(), latency, -1, &p)
+		p.Started(0, b.at)
+		if got := p.Reported(0, 0); got != prefix.Agreed {
+			t.Errorf("blended %v: %v", blended, got)
+		}
+		if got := b.Index.Stats(b.ups[0].Slot).Capacity; got != 1000 {
+			t.Errorf("blended %v: capacity %d", blended, got)
+		}
+	}
+}
