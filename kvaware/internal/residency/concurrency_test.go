@@ -127,3 +127,46 @@ func TestBlocksThatStayAreFoundWhileOthersComeAndGo(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Chunks, segments and sets come and go with the blocks, in whatever order those do.
+func TestMemoryIsGivenBackWhenBlocksGo(t *testing.T) {
+	x := newTestIndex()
+	r := rand.New(rand.NewPCG(3, 4))
+	a, b := openEngine(t, x, 0, 16), openEngine(t, x, 1, 16)
+	const prompts, blocks = 120, 100
+	for round := range 3 {
+		for prompt := range prompts {
+			e := []*engine{a, b}[prompt%2]
+			e.Apply(&kvevents.Batch{Events: []kvevents.Event{e.store(kvevents.GPU, prompt, 0, blocks)}})
+			if prompt%3 == 0 {
+				a.Apply(&kvevents.Batch{Events: []kvevents.Event{a.store(kvevents.GPU, prompt, 0, r.IntN(blocks)+1)}})
+			}
+		}
+		full := x.Size()
+		if err := x.check(a.Holder, b.Holder); err != nil {
+			t.Fatal(err)
+		}
+		if full.Blocks != prompts*blocks || full.Bytes > full.Blocks*50 {
+			t.Fatalf("round %d: %+v", round, full)
+		}
+		for i, n := range r.Perm(prompts * blocks) {
+			for _, e := range []*engine{a, b} {
+				for range 2 { // copies, and one removal too many
+					e.Apply(&kvevents.Batch{Events: []kvevents.Event{e.remove(kvevents.GPU, n/blocks, n%blocks, n%blocks+1)}})
+				}
+			}
+			if i%3000 == 2999 {
+				if err := x.check(a.Holder, b.Holder); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		empty := x.Size()
+		if empty.Blocks != 0 || empty.Sets != 0 || empty.Bytes > full.Bytes/2 {
+			t.Errorf("round %d: %+v of %+v", round, empty, full)
+		}
+		if st := a.Stats(); st.Blocks[0] != 0 || st.Bytes > 50_000 {
+			t.Errorf("round %d: %+v", round, st)
+		}
+	}
+}

@@ -29,7 +29,7 @@
 //   - Offloading tiers may tell keys alone; they are looked up among those known. vLLM's
 //     that tell more leave out salts and media, so they are looked up as well; a key
 //     that is not known is counted as unresolved. Of engines that offload, keys outlive
-//     eviction: as many as a quarter of the blocks, the oldest forgotten first.
+//     eviction: as many as an eighth of the blocks, the oldest forgotten first.
 //   - An offloaded block may cover several of the GPU's, those before the one whose key
 //     it has: by the size it tells, by Rules.OffloadBlocks, or by where such blocks end.
 //   - A clear empties the GPU tier: vLLM's reset leaves its offloading tiers alone, or
@@ -61,7 +61,7 @@
 // # Cost
 //
 // A block takes 16 bytes in each holder's table, 20 to 24 with free slots, and where
-// keys outlive eviction a third more; beyond the first holder nothing else. The first
+// keys outlive eviction a fifth more; beyond the first holder nothing else. The first
 // costs about 34 bytes more. A page of p < 16 tokens takes 4+4p bytes more. Whoever has what
 // many others have in part makes sets: about 60 bytes for each that differs, at most one
 // for each run of blocks with the same holders.

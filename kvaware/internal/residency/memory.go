@@ -42,5 +42,5 @@ func (m *memory) pop() (key uint64, s state) {
 // leastRemembered and a part of all.
 const (
 	leastRemembered = 1024
-	rememberedPart  = 4
+	rememberedPart  = 8
 )
