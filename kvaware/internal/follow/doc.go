@@ -24,7 +24,10 @@
 // replay endpoint the first live number tells as above. Between, nothing is
 // trusted.
 //
-// A refused connection is an engine that is gone: the Sink forgets.
+// A refused connection is an engine that is gone: the Sink forgets. Messages with other
+// frames are counted and skipped; after a thousand of them in a row the connection is
+// ended and made anew after a growing pause, so that what is no publisher takes no
+// processor.
 //
 // # Partial
 //

@@ -249,6 +249,9 @@ func (f *Follower) follow(ctx context.Context, c *connection, s *stream) error {
 		case err != nil:
 			return err
 		}
+		if c.malformed.after(m) {
+			return errMalformed
+		}
 		f.take(ctx, c, m)
 		if !c.unchecked {
 			c.unchecked = true
@@ -268,6 +271,7 @@ type connection struct {
 	// unchecked: messages may have come, or not come, since the last one was asked
 	// for again. At first the publisher may not know of the subscription yet.
 	unchecked bool
+	malformed malformed
 }
 
 func (f *Follower) connects() {

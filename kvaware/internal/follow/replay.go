@@ -154,6 +154,9 @@ func (f *Follower) round(ctx context.Context, c *connection, want wanted, asked 
 		case err != nil:
 			return ended, nil
 		}
+		if a.malformed.after(m) {
+			return unanswered, fmt.Errorf("replay: %w", errMalformed)
+		}
 		silence.Reset(nextAnswer)
 		if got, over := a.take(m); over {
 			return got, nil
@@ -180,6 +183,8 @@ type answer struct {
 	asked   int
 	begun   bool // a message has come
 	brought bool // one that came next
+
+	malformed malformed
 }
 
 // take takes in a message of an answer, and tells how the answer ended if it is

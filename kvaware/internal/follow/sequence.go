@@ -171,7 +171,7 @@ func (f *Follower) adopt(seq uint64, notes *notes) {
 // welcome decodes a message, and reports whether it counts in the sequence. One
 // that cannot be decoded does, for its events are lost.
 func (f *Follower) welcome(m message, d *decoding) bool {
-	if !m.whole || m.seq == endMarker {
+	if !m.wellFormed() {
 		f.mu.Lock()
 		f.status.Malformed++
 		f.mu.Unlock()

@@ -39,6 +39,27 @@ type message struct {
 	whole   bool   // false: its frames are not those of a message; nothing else is set
 }
 
+// wellFormed reports whether it is a message of a publisher's.
+func (m message) wellFormed() bool { return m.whole && m.seq != endMarker }
+
+// mostMalformed is how many messages in a row may have other frames than those of a
+// publisher or a replay. Who sends more is none, and is not listened to at the speed
+// at which it sends.
+const mostMalformed = 1000
+
+var errMalformed = errors.New("what is sent has other frames than KV events do: is it the endpoint of something else?")
+
+// malformed counts messages in a row that are none.
+type malformed int
+
+// after reports whether they are too many after one more message.
+func (n *malformed) after(m message) bool {
+	if *n++; m.wellFormed() {
+		*n = 0
+	}
+	return *n > mostMalformed
+}
+
 // errQuiet: nothing came in the time given.
 var errQuiet = errors.New("nothing was sent in time")
 
