@@ -13,8 +13,7 @@ import (
 // Listener takes messages from engines that connect instead of being connected to,
 // and sorts them by topic. Several topics may come over one connection.
 type Listener struct {
-	accept  func(context.Context) (Conn, error)
-	unknown atomic.Uint64
+	accept func(context.Context) (Conn, error)
 
 	mu      sync.Mutex          // guards topics
 	topics  map[string][]*topic // the last of each counts
@@ -25,9 +24,6 @@ type Listener struct {
 func NewListener(accept func(context.Context) (Conn, error)) *Listener {
 	return &Listener{accept: accept, topics: make(map[string][]*topic)}
 }
-
-// Unknown is how many messages came with a topic that nobody follows.
-func (l *Listener) Unknown() uint64 { return l.unknown.Load() }
 
 // Topic gives a Source of the messages with exactly that topic, until it is
 // forgotten. Of several Sources of one topic the newest gets them, and of several
@@ -115,8 +111,7 @@ func (l *Listener) read(ctx context.Context, conn Conn) {
 		}
 		t := l.follows(string(frames[0]))
 		if t == nil {
-			l.unknown.Add(1)
-			continue
+			continue // nobody follows it
 		}
 		s = &fed{newStream(nil), t}
 		s.stop = ctx.Done()
