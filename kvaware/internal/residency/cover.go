@@ -22,19 +22,18 @@ func (h *Holder) learnCover(e *kvevents.Event) {
 	if le.cover[e.Tier] != 0 {
 		return
 	}
-	cover := h.rules.OffloadBlocks
+	cover := 1 // each block is named
 	switch {
 	case len(e.Tokens) > 0:
-		cover = 1 // each block is named
 	case e.BlockSize > 0 && e.BlockSize%le.page == 0:
 		cover = e.BlockSize / le.page
-	case cover == 0:
+	default:
 		le.depths[e.Tier].open = true
 	}
 	if le.page < leastBlock {
 		cover, le.depths[e.Tier].open = 1, false
 	}
-	le.cover[e.Tier] = min(max(cover, 1), maxCover)
+	le.cover[e.Tier] = min(cover, maxCover)
 }
 
 // coverOf is how many blocks before it a block of a tier covers.

@@ -31,7 +31,7 @@
 //     that is not known is counted as unresolved. Of engines that offload, keys outlive
 //     eviction: as many as an eighth of the blocks, the oldest forgotten first.
 //   - An offloaded block may cover several of the GPU's, those before the one whose key
-//     it has: by the size it tells, by Rules.OffloadBlocks, or by where such blocks end.
+//     it has: by the size it tells, or by where such blocks end.
 //   - A clear empties the GPU tier: vLLM's reset leaves its offloading tiers alone, or
 //     empties them without an event. With Rules.ClearsAll it empties all: SGLang's flush
 //     empties the host's tier with the GPU's.

@@ -67,7 +67,7 @@ func FuzzApplyKeepsTheTablesConsistent(f *testing.F) {
 		x := New(Options{Chains: testChains, MaxBlocks: 12 + int(mode)})
 		x.remember = int(mode % 8)
 		a, b := x.Open(0), x.Open(1)
-		a.SetRules(Rules{LastRemoval: mode&1 != 0, ClearsAll: mode&2 != 0, OffloadBlocks: int(mode % 5)})
+		a.SetRules(Rules{LastRemoval: mode&1 != 0, ClearsAll: mode&2 != 0})
 		half := len(data) / 2
 		for _, part := range [][]byte{data[:half], data[half:], data} {
 			batch := fuzzEvents(part)

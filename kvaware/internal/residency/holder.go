@@ -17,10 +17,6 @@ type Rules struct {
 	// ClearsAll: a clear empties every tier, as SGLang's does, and not the GPU's
 	// alone, as vLLM's.
 	ClearsAll bool
-	// OffloadBlocks is how many blocks of the GPU's are in one of an offloading
-	// tier whose events tell only the last one's key and no size. 0 means that it
-	// is found from the first of them.
-	OffloadBlocks int
 }
 
 // Holder is an engine, or a data-parallel rank of one, and what it has. Its methods
@@ -190,17 +186,6 @@ func (h *Holder) Forget() {
 	h.learnt = learnt{}
 	h.stats.Incomplete = false
 	h.stats.Peak = [kvevents.Tiers]int{}
-	h.publish()
-}
-
-// Clear does what an event does that tells of a clear.
-func (h *Holder) Clear() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		return
-	}
-	h.cleared()
 	h.publish()
 }
 

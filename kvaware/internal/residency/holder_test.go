@@ -146,7 +146,7 @@ func TestAClearEmptiesTheGPUAlone(t *testing.T) {
 	e.apply(e.store(kvevents.GPU, 1, 8, 9))
 	e.want(7, textOf(1, 144))
 	e.SetRules(Rules{ClearsAll: true})
-	e.Clear()
+	e.apply(cleared)
 	e.want(0, textOf(1, 144))
 	e.apply(e.store(kvevents.GPU, 1, 0, 2))
 	e.want(2, textOf(1, 144))

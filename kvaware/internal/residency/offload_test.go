@@ -71,13 +71,6 @@ func TestAnOffloadedBlockCoversThoseBeforeIt(t *testing.T) {
 	e.want(0, both)
 }
 
-func TestARuleTellsTheSizeOfOffloadedBlocksThatEventsDoNotTell(t *testing.T) {
-	e := openEngine(t, newTestIndex(), 0, 16)
-	e.SetRules(Rules{OffloadBlocks: 2})
-	e.apply(e.store(kvevents.GPU, 1, 0, 4), e.keyed(kvevents.CPU, 0, key(1, 1), key(1, 3)), e.remove(kvevents.GPU, 1, 0, 4))
-	e.want(3, textOf(1, 64))
-}
-
 func TestKeysOutliveEvictionWhereAnEngineOffloads(t *testing.T) {
 	e := openEngine(t, newTestIndex(), 0, 16)
 	e.apply(e.store(kvevents.GPU, 1, 0, 4), e.remove(kvevents.GPU, 1, 0, 4))
