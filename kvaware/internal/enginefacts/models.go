@@ -19,7 +19,6 @@ const MaxName = 1024
 type Model struct {
 	ID     string
 	Parent string // of a LoRA adapter, its base model
-	MaxLen int    // longest context in tokens, 0 if not told
 }
 
 // Adapter reports whether it is a LoRA adapter.
@@ -42,10 +41,9 @@ var owners = map[string]string{"vllm": VLLM, "sglang": SGLang, "llamacpp": Llama
 func ReadModels(data []byte) (Models, error) {
 	var answer struct {
 		Data *[]struct {
-			ID          string   `json:"id"`
-			Parent      string   `json:"parent"`
-			OwnedBy     string   `json:"owned_by"`
-			MaxModelLen *float64 `json:"max_model_len"`
+			ID      string `json:"id"`
+			Parent  string `json:"parent"`
+			OwnedBy string `json:"owned_by"`
 		} `json:"data"`
 	}
 	var mistyped *json.UnmarshalTypeError // the field is left out, all else is read
@@ -61,11 +59,7 @@ func ReadModels(data []byte) (Models, error) {
 			all.Cut = true
 			break
 		}
-		model := Model{ID: m.ID, Parent: m.Parent}
-		if m.MaxModelLen != nil {
-			model.MaxLen = int(whole(*m.MaxModelLen))
-		}
-		all.List = append(all.List, model)
+		all.List = append(all.List, Model{ID: m.ID, Parent: m.Parent})
 		keep(&all.Engine, owners[m.OwnedBy])
 	}
 	return all, nil

@@ -74,9 +74,6 @@ func (s *Socket) Close() error {
 	return err
 }
 
-// RemoteAddr is the peer's address.
-func (s *Socket) RemoteAddr() net.Addr { return s.conn.RemoteAddr() }
-
 // SetReceiveDeadline has Receive fail with [Timeout] after t; the zero time is no
 // deadline. The socket goes on if no message had begun, else it is closed. It is
 // for the goroutine that calls Receive.
