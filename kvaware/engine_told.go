@@ -15,19 +15,18 @@ import (
 // engineTold is what is known of an engine beyond the requests sent to it. All but
 // observed is of rank 0 alone.
 type engineTold struct {
-	facts atomic.Pointer[engineFacts] // nil until it was asked
-
-	noCache atomic.Bool // prefixes do not stay in its KV cache
+	// unclaimed says that it is to be asked over the transport of a proxy that is
+	// not known yet.
+	unclaimed atomic.Bool
+	noCache   atomic.Bool // prefixes do not stay in its KV cache
 	// asleepUntil is when it is taken to be awake again, in Unix nanoseconds; 0 if
 	// it is.
 	asleepUntil atomic.Int64
 	// marked is when a request to it last said whether it sleeps, in Unix
 	// nanoseconds: what was asked before is no news after that.
 	marked atomic.Int64
-	// unclaimed says that it is to be asked over the transport of a proxy that is
-	// not known yet.
-	unclaimed atomic.Bool
 
+	facts atomic.Pointer[engineFacts] // nil until it was asked
 	// observed is how many tokens its events show to fit into its cache; 0 if they
 	// do not say. Of each rank.
 	observed atomic.Int64

@@ -18,28 +18,31 @@ import (
 // upstream is what the pool keeps of one network address, or of one data-parallel
 // rank of the engine there: each rank has a KV cache and a queue of its own.
 type upstream struct {
-	address string // with a rank beyond 0 behind it, as in 10.0.0.1:8000#1
-	rank    int
+	// What each request reads of all upstreams comes first, within a cache line.
+
 	// engine is rank 0 of the same address, itself where it is that.
 	engine *upstream
 	// ranks are all ranks, nil if there is but one; of rank 0 only.
 	ranks  atomic.Pointer[rankSet]
-	heeds  rankVotes // whether the engine heeds the rank that it is told; of rank 0 only
 	routed *route.Upstream
-	load   *ledger.Upstream // of routed
-	slot   prefix.Holder    // of routed
 	// lastSeen is when a request last could have gone there, in Unix
 	// nanoseconds.
 	lastSeen atomic.Int64
-	listed   bool        // guarded by pool.mu: a configuration names it
-	fixed    bool        // guarded by pool.mu: a dial string without placeholders names it
 	removed  atomic.Bool // no longer in the pool's maps
-	roles    atomic.Bool // sends the role-only chunk on its engine's first output
-	reports  reporting   // how it reports cached tokens
-	labels   *upstreamMetrics
+	engineTold
+
+	address string // with a rank beyond 0 behind it, as in 10.0.0.1:8000#1
+	rank    int
+	heeds   rankVotes        // whether the engine heeds the rank that it is told; of rank 0 only
+	load    *ledger.Upstream // of routed
+	slot    prefix.Holder    // of routed
+	listed  bool             // guarded by pool.mu: a configuration names it
+	fixed   bool             // guarded by pool.mu: a dial string without placeholders names it
+	roles   atomic.Bool      // sends the role-only chunk on its engine's first output
+	reports reporting        // how it reports cached tokens
+	labels  *upstreamMetrics
 
 	invalidations invalidations
-	engineTold
 }
 
 // each calls f for all ranks of the engine that u is rank 0 of.

@@ -141,12 +141,12 @@ type Candidate struct {
 	// MaxSequences is how many sequences its engine runs at once; 0 if unknown.
 	// More wait there.
 	MaxSequences int
-	// Tried says that this request was tried there in vain: it is left out while
-	// another is free.
-	Tried bool
 	// Ranks are all data-parallel ranks of its engine, itself among them, which
 	// share MaxRequests; nil if it has no others.
 	Ranks []*Upstream
+	// Tried says that this request was tried there in vain: it is left out while
+	// another is free.
+	Tried bool
 	// NoCache says that prefixes do not stay in its engine's KV cache: it is credited
 	// with none, and evicts nothing that anybody would miss.
 	NoCache bool
