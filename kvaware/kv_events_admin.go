@@ -3,7 +3,6 @@
 package kvaware
 
 import (
-	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -145,20 +144,22 @@ func (v *followedView) describe(pool string) eventsState {
 	return state
 }
 
-// eventsBrief is what a snapshot says of an upstream's events.
-type eventsBrief struct {
-	State         string  `json:"state"` // live, partial, or not connected
+// EventsBrief is what a snapshot says of an upstream's events.
+type EventsBrief struct {
+	State string `json:"state"` // live, partial, or not connected
+	// Blocks, in the engine's own size, that it reports to hold: in its GPU's memory,
+	// and elsewhere.
 	GPUBlocks     int     `json:"gpu_blocks"`
 	OffloadBlocks int     `json:"offload_blocks"`
 	Gaps          uint64  `json:"gaps_total"`
-	LagSeconds    float64 `json:"lag_seconds"`
+	LagSeconds    float64 `json:"lag_seconds"` // of the last live batch; see GET /kv_aware/events
 }
 
 // followedBriefly gives what a snapshot says of events, by address.
-func (pl *pool) followedBriefly() map[string]json.RawMessage {
-	briefs := make(map[string]json.RawMessage)
+func (pl *pool) followedBriefly() map[string]*EventsBrief {
+	briefs := make(map[string]*EventsBrief)
 	for _, v := range pl.followedNow() {
-		b := eventsBrief{
+		b := &EventsBrief{
 			State:         "live",
 			GPUBlocks:     v.held.Blocks[kvevents.GPU],
 			OffloadBlocks: v.held.Blocks[kvevents.CPU] + v.held.Blocks[kvevents.Disk],
@@ -171,7 +172,7 @@ func (pl *pool) followedBriefly() map[string]json.RawMessage {
 		case !v.status.Complete:
 			b.State = "partial"
 		}
-		briefs[v.address], _ = json.Marshal(b) // numbers and a word
+		briefs[v.address] = b
 	}
 	return briefs
 }

@@ -3,7 +3,6 @@
 package kvaware
 
 import (
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"time"
@@ -45,8 +44,8 @@ type UpstreamSnapshot struct {
 	Configured bool   `json:"configured"` // a configuration lists it
 	Figures
 	FailureScore float64 `json:"failure_score"` // what recent failures weigh, in requests
-	// Events is what the engine's event streams say of themselves, if it has any.
-	Events json.RawMessage `json:"events,omitempty"`
+	// How far its KV events are followed; left out where they are not.
+	Events *EventsBrief `json:"events,omitempty"`
 	// Only with ?history=.
 	History *LoadHistory `json:"history,omitempty"`
 }

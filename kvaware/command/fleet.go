@@ -4,7 +4,6 @@ package command
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -60,13 +59,10 @@ var columns = []column{
 
 // events tells how far an upstream's KV events are followed, if they are.
 func events(u *kvaware.UpstreamSnapshot) string {
-	var brief struct {
-		State string `json:"state"`
-	}
-	if json.Unmarshal(u.Events, &brief) != nil || brief.State == "" {
+	if u.Events == nil {
 		return "-"
 	}
-	return shown(brief.State)
+	return shown(u.Events.State)
 }
 
 // byLoad is the column of the load.

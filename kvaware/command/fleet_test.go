@@ -177,9 +177,9 @@ func TestStatusShowsHowFarEventsAreFollowed(t *testing.T) {
 	if header, _ := v.table(upstreams); strings.Contains(header, "events") {
 		t.Errorf("shows %s", header)
 	}
-	upstreams[1].Events = json.RawMessage(`{"state":"not connected","gaps_total":3}`)
+	upstreams[1].Events = &kvaware.EventsBrief{State: "not connected", Gaps: 3}
 	upstreams = append(upstreams, carrying("10.0.0.3:8000", 0, 0))
-	upstreams[2].Events = json.RawMessage(`{"state":"\u001b[2J"}`)
+	upstreams[2].Events = &kvaware.EventsBrief{State: "\x1b[2J"}
 	header, rows := v.table(upstreams)
 	if !strings.Contains(header, "events") || !strings.HasSuffix(rows[0], " -") || !strings.Contains(rows[1], "not connected") || strings.Contains(rows[2], "\x1b[2J") {
 		t.Errorf("shows\n%s\n%s", header, strings.Join(rows, "\n"))

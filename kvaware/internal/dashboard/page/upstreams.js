@@ -61,41 +61,25 @@ class UpstreamRow {
   }
 }
 
-// eventWords words what an engine's event streams say of themselves: a text, or an
-// object or a list of objects with a state and figures. What it does not know it
-// names as it comes.
+// eventWords words how far an engine's KV events are followed.
 function eventWords(events) {
-  if (events === undefined || events === null) {
+  if (!events) {
     return unknown;
   }
-  if (Array.isArray(events)) {
-    return events.length ? events.slice(0, 8).map(eventWords).join('; ') : unknown;
-  }
-  if (typeof events !== 'object') {
-    return String(events).slice(0, 80);
-  }
-  const parts = [];
-  if (typeof events.state === 'string') {
-    parts.push(events.state.slice(0, 40));
-  }
-  for (const [key, value] of Object.entries(events).slice(0, 12)) {
-    if (key === 'state' || typeof value !== 'number' || value === 0 || parts.length > 3) {
-      continue;
+  const parts = [events.state];
+  for (const [name, n] of [['GPU blocks', events.gpu_blocks], ['offloaded blocks', events.offload_blocks], ['gaps', events.gaps_total]]) {
+    if (n) {
+      parts.push(name + ' ' + count(n));
     }
-    const [, name, unit] = key.replace(/_/g, ' ').slice(0, 32).match(/^([^]*?)( ms| seconds| total|)$/);
-    const time = { ' ms': 1, ' seconds': 1000 }[unit];
-    parts.push(name.replace(/^[gc]pu /, (word) => word.toUpperCase()) + ' ' + (time ? milliseconds(value * time) : count(value)));
   }
-  return parts.join(', ') || unknown;
+  if (events.lag_seconds) {
+    parts.push('lag ' + milliseconds(events.lag_seconds * 1000));
+  }
+  return parts.join(', ');
 }
 
 function eventClass(events) {
-  const state = Array.isArray(events) ? (events.find((e) => e && !healthy(e.state)) || {}).state : events && events.state;
-  return state && !healthy(state) ? 'bad' : '';
-}
-
-function healthy(state) {
-  return typeof state !== 'string' || /^(live|ok|following|connected|up|replaying)/i.test(state);
+  return events && events.state !== 'live' ? 'bad' : '';
 }
 
 const orders = {
