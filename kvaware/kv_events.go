@@ -4,7 +4,6 @@ package kvaware
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -243,21 +242,6 @@ func (f *followers) show(on bool) {
 	for _, fo := range f.all() {
 		f.pool.setReported(fo.up, on && fo.complete.Load())
 	}
-}
-
-// checkEvents refuses upstreams of which nobody can tell where they publish, or
-// that would be taken for each other.
-func (p *Policy) checkEvents() error {
-	if p.events == nil || p.proxy == nil {
-		return nil
-	}
-	whose := make(map[zmtp.Endpoint]string)
-	for _, u := range p.proxy.Upstreams {
-		if err := p.events.checkUpstream(u.Dial, whose); err != nil {
-			return fmt.Errorf("kv_events: %w", err)
-		}
-	}
-	return nil
 }
 
 // warnInexact says so if what engines report can match no prompt.

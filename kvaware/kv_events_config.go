@@ -150,6 +150,8 @@ func (k *KVEvents) provision(repl *caddy.Replacer, engine string) (*eventsConfig
 		return nil, fmt.Errorf("replay_port %d: expecting 1 to %d", c.replayPort, maxPort)
 	case c.ranks < 1 || c.ranks > maxRanks:
 		return nil, fmt.Errorf("ranks %d: expecting 1 to %d", c.ranks, maxRanks)
+	case c.replayPort > 0 && max(c.port-c.replayPort, c.replayPort-c.port) < c.ranks && len(k.Endpoints)+len(k.ReplayEndpoints) == 0 && k.Listen == "":
+		return nil, fmt.Errorf("port %d and replay_port %d: rank r has both plus r, so for %d ranks they must be as far apart", c.port, c.replayPort, c.ranks)
 	case max(c.port, c.replayPort)+c.ranks-1 > maxPort:
 		return nil, fmt.Errorf("the last of %d ranks would be at port %d: there are %d", c.ranks, max(c.port, c.replayPort)+c.ranks-1, maxPort)
 	case c.ttl < time.Millisecond || c.ttl > maxPredictedTTL:
@@ -242,8 +244,12 @@ func resolveEndpoints(repl *caddy.Replacer, option string, given []EventsEndpoin
 		if rest := strings.ReplaceAll(r.URL, upstreamHost, ""); strings.Contains(rest, "{") {
 			return nil, fmt.Errorf("%s %s: only global placeholders such as {env.NAME} and %s, the upstream's host, can be used", option, e.URL, upstreamHost)
 		}
-		if _, err := zmtp.ParseEndpoint(strings.ReplaceAll(r.URL, upstreamHost, "host")); err != nil {
+		at, err := zmtp.ParseEndpoint(strings.ReplaceAll(r.URL, upstreamHost, "host"))
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", option, err)
+		}
+		if at.Network == "tcp" && (strings.HasPrefix(at.Address, ":") || strings.HasSuffix(at.Address, ":0")) {
+			return nil, fmt.Errorf("%s %s: that is how an engine listens; to connect to each one's own host, write tcp://{rp.upstream.host}:<port>", option, e.URL)
 		}
 		if e.Upstream != "" {
 			address, ok := plainAddress(repl.ReplaceKnown(e.Upstream, ""))
@@ -355,37 +361,4 @@ func hostOf(address string) (host string, isUnix bool) {
 		host = "[" + host + "]"
 	}
 	return host, false
-}
-
-// checkUpstream refuses a static upstream of which nobody can tell where it
-// publishes, or that publishes where another does. Whose are the upstreams checked
-// before, by endpoint.
-func (c *eventsConfig) checkUpstream(dial string, whose map[zmtp.Endpoint]string) error {
-	if c.listen != (zmtp.Endpoint{}) {
-		return nil
-	}
-	resolved := caddy.NewReplacer().ReplaceKnown(dial, "")
-	address, ok := plainAddress(resolved)
-	if !ok {
-		if strings.Contains(resolved, "{") && !slices.ContainsFunc(c.endpoints, func(e EventsEndpoint) bool { return e.Upstream != "" }) {
-			return fmt.Errorf("upstream %s: its address is only known with a request: name the upstreams that it may be by `endpoint <url> <upstream address>`", dial)
-		}
-		return nil // if it is no address at all, the proxy says so
-	}
-	for rank := range c.ranks {
-		at, ok, err := c.endpointOf(address, rank, false)
-		if err == nil {
-			_, _, err = c.endpointOf(address, rank, true)
-		}
-		switch other, taken := whose[at]; {
-		case err != nil:
-			return fmt.Errorf("upstream %s: %w", dial, err)
-		case !ok:
-			return fmt.Errorf("upstream %s: a unix socket has no host, so its events are at no port of it: give `endpoint <url> %s`", dial, dial)
-		case taken && other != address:
-			return fmt.Errorf("upstreams %s and %s would both be followed at %s: give each an `endpoint <url> <upstream address>` of its own", other, dial, at)
-		}
-		whose[at] = address
-	}
-	return nil
 }

@@ -56,6 +56,10 @@ func TestEventOptionsThatMakeNoSenseAreRefused(t *testing.T) {
 		"replay_port -1":       {ReplayPort: -1},
 		"ranks 5000":           {Ranks: 5000},
 		"at port 65536":        {Port: 65535, Ranks: 2},
+		"port 5557 and rep":    {ReplayPort: 5557},
+		"for 4 ranks they":     {Port: 5560, ReplayPort: 5557, Ranks: 4},
+		"endpoint tcp://*:1":   {Endpoints: []EventsEndpoint{{URL: "tcp://*:1"}}},
+		"replay tcp://a:0":     {ReplayEndpoints: []EventsEndpoint{{URL: "tcp://a:0"}}},
 		"predicted_ttl":        {PredictedTTL: caddy.Duration(2 * time.Hour)},
 		`removals "some"`:      {Removals: "some"},
 		"tier_credit: 2":       {TierCredit: &TierCredit{CPU: new(2.0)}},
@@ -87,6 +91,10 @@ func TestUpstreamsOfWhichNobodyCanTellWhereTheyPublishAreRefused(t *testing.T) {
 		"engines of one host":    {"10.0.0.1:8000 10.0.0.1:8001", "kv_events", "upstreams 10.0.0.1:8000 and 10.0.0.1:8001 would both be followed at tcp://10.0.0.1:5557"},
 		"one endpoint for all":   {"10.0.0.1:8000 10.0.0.2:8000", "kv_events {\nendpoint tcp://proxy:5557\n}", "both be followed at tcp://proxy:5557"},
 		"ranks over each other":  {"10.0.0.1:8000 10.0.0.1:8001", "kv_events {\nendpoint tcp://10.0.0.1:5558 10.0.0.1:8001\nranks 2\n}", "both be followed at tcp://10.0.0.1:5558"},
+		"replays at one place":   {"10.0.0.1:8000 10.0.0.2:8000", "kv_events {\nreplay tcp://proxy:5558\n}", "10.0.0.1:8000 and 10.0.0.2:8000 would both replay at tcp://proxy:5558"},
+		"events and replays":     {"10.0.0.1:8000", "kv_events {\nreplay tcp://{rp.upstream.host}:5557\n}", "would both be at tcp://10.0.0.1:5557"},
+		"another's replays":      {"10.0.0.1:8000 10.0.0.2:8000", "kv_events {\nreplay_port 5558\nendpoint tcp://10.0.0.1:5558 10.0.0.2:8000\n}", "the events of upstream 10.0.0.2:8000 and the replays of 10.0.0.1:8000"},
+		"ranks over replays":     {"10.0.0.1:8000", "kv_events {\nendpoint tcp://{rp.upstream.host}:5557\nreplay_port 5558\nranks 2\n}", "would both be at tcp://10.0.0.1:5558"},
 		"ranks at a unix socket": {"127.0.0.1:1", "kv_events {\nendpoint ipc:///run/kv 127.0.0.1:1\nranks 2\n}", "ranks are at ports"},
 	} {
 		if err := caddyErr(t, tt.upstream, tt.options); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -94,7 +102,8 @@ func TestUpstreamsOfWhichNobodyCanTellWhereTheyPublishAreRefused(t *testing.T) {
 		}
 	}
 	for name, tt := range map[string]struct{ upstream, options string }{
-		"one upstream, listed twice":          {"10.0.0.1:8000 10.0.0.1:8000", "kv_events"},
+		"one upstream, listed twice":          {"10.0.0.1:8000 10.0.0.1:8000", "kv_events {\nreplay_port 5558\n}"},
+		"ranks with their replays apart":      {"10.0.0.1:8000", "kv_events {\nport 5557\nreplay_port 5561\nranks 4\n}"},
 		"a unix socket with an endpoint":      {"unix//run/vllm.sock", "kv_events {\nendpoint tcp://127.0.0.1:1 unix//run/vllm.sock\n}"},
 		"one of several told by requests":     {"{http.request.header.X}:80", "kv_events {\nendpoint tcp://127.0.0.1:1 127.0.0.1:80\n}"},
 		"a unix socket of engines to connect": {"unix//run/vllm.sock", "kv_events {\nlisten 127.0.0.1:5557 {\ntopic kv unix//run/vllm.sock\n}\n}"},
