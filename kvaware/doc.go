@@ -182,7 +182,9 @@
 // connections and index, one with other needs builds its own beside them, and if it
 // fails the ones before are still there. Sockets that engines connect to are counted
 // apart. Upstreams that come or leave wake the followers' own goroutine; addresses
-// that only a request tells are not followed.
+// that only a request tells are not followed. Upstreams that a configuration lists no
+// more are followed until the one before has stopped, and again once a request sees
+// them; what one configuration lists is never looked for by another's endpoints.
 //
 // An upstream whose reports are complete has predictions that fade (prefix's
 // SetReported). A clear, a restart and a refused connection drop what is predicted
@@ -195,7 +197,8 @@
 // which order), of the reported index, and the pool's own, in that order. The
 // pool's guards its maps and parameters and is never held together with the
 // ledger's. Who makes the list of models anew, or changes capacities, has a lock of
-// its own for it outside of the pool's; that of the pollers is held with no other.
+// its own for it outside of the pool's; that of the pollers is taken under none but
+// that of who is followed (kv_events.go), and none under it.
 // Token cache, ratios, response owners, recordings, decisions and history have locks
 // of their own, taken under none of these. No I/O, no encoding and no logging happens
 // under any of them.

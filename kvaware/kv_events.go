@@ -20,7 +20,8 @@ import (
 
 // followed is which followers count in a pool.
 //
-// Locks: mu is taken before the pool's own, the index's and a followers' own.
+// Locks: mu is taken before the pool's own, the index's, the pollers' and a followers'
+// own.
 type followed struct {
 	mu      sync.Mutex // one at a time changes who counts and what that means
 	current atomic.Pointer[followers]
@@ -41,19 +42,17 @@ func (fd *followed) changed() {
 	}
 }
 
-// switchTo makes followers those that count; nil: nobody.
+// switchTo makes followers those that count; nil: nobody. The configuration that they
+// belong to was just applied. fd.mu is held.
 func (fd *followed) switchTo(f *followers) {
-	fd.mu.Lock()
-	defer fd.mu.Unlock()
 	before := fd.current.Swap(f)
-	if before == f {
-		return
-	}
-	if before != nil {
+	if before != f && before != nil {
 		before.show(false)
 	}
 	if f != nil {
-		f.show(true)
+		if before != f {
+			f.show(true)
+		}
 		f.changed()
 	}
 }
@@ -182,9 +181,16 @@ func (f *followers) tend(ctx context.Context) {
 // reconcile stops to follow upstreams that have left, and then starts with those
 // that have come, who may have their slots.
 func (f *followers) reconcile(ctx context.Context) {
-	wanted := f.pool.followable()
+	fd := &f.pool.followed
+	fd.mu.Lock()
+	counts := fd.current.Load() == f
+	wanted, kept := f.pool.followable()
+	fd.mu.Unlock()
+	if !counts {
+		return // of upstreams that others list, this configuration says nothing
+	}
 	for _, fo := range f.all() {
-		if !slices.Contains(wanted, fo.up) {
+		if !slices.Contains(wanted, fo.up) && !slices.Contains(kept, fo.up) {
 			f.stop(fo)
 		}
 	}
@@ -212,17 +218,21 @@ func (f *followers) followedAt(endpoint string) *upstream {
 }
 
 // followable gives the upstreams, every rank, whose address is no client's word: a
-// configuration or a name server says it.
-func (pl *pool) followable() []*upstream {
+// configuration or a name server says it. Kept are those that are only followed on
+// where they are, as they were listed by the configuration before, which may yet come
+// back.
+func (pl *pool) followable() (wanted, kept []*upstream) {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
-	var us []*upstream
 	for _, u := range pl.byAddress {
-		if u.listed || u.engine.fixed {
-			us = append(us, u)
+		switch {
+		case u.listed || u.engine.fixed && !u.engine.dropped:
+			wanted = append(wanted, u)
+		case u.engine.fixed:
+			kept = append(kept, u)
 		}
 	}
-	return us
+	return wanted, kept
 }
 
 func (f *followers) all() []*following {

@@ -102,11 +102,11 @@ func TestOnlyUpstreamsThatNoRequestMadeUpAreFollowed(t *testing.T) {
 	if pl.lookup("{http.request.header.X}:80", repl) == nil {
 		t.Fatal("not an upstream")
 	}
-	if us := pl.followable(); len(us) != 0 {
+	if us, _ := pl.followable(); len(us) != 0 {
 		t.Errorf("%d are followed because a client says so", len(us))
 	}
 	named := pl.lookup(listed.address, nil)
-	if us := pl.followable(); len(us) != 1 || us[0] != named {
+	if us, _ := pl.followable(); len(us) != 1 || us[0] != named {
 		t.Errorf("%d are followed", len(us))
 	}
 }
@@ -116,6 +116,7 @@ func TestEnginesOfOneHostAreNotTakenForEachOther(t *testing.T) {
 	core, seen := observer.New(zapcore.InfoLevel)
 	f.logger.Store(zap.New(core))
 	f.pool.lookup("127.0.0.1:8001", nil)
+	f.pool.followed.current.Store(f)
 	for range 3 {
 		f.reconcile(t.Context())
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -133,6 +134,84 @@ func TestAConfigurationThatFailsLeavesWhatIsFollowed(t *testing.T) {
 	}
 	r.publish(storedBlocks(2, 1))
 	wantFollowed(t, c, 6)
+}
+
+func TestAReloadFollowsNobodyByAnotherConfigurationsWord(t *testing.T) {
+	trap, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer trap.Close()
+	strayed := make(chan struct{}, 1000)
+	go func() {
+		for {
+			conn, err := trap.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.Close()
+			strayed <- struct{}{}
+		}
+	}()
+	type listed struct {
+		engine *proxytest.Engine
+		r      *announcer
+	}
+	both := []listed{{proxytest.NewEngine(t, nil), report(t, 0, 0)}, {proxytest.NewEngine(t, nil), report(t, 0, 0)}}
+	var confs []string
+	for i, l := range both {
+		l.r.publish(storedBlocks(uint64(i+1), 5+i))
+		// The port is where an upstream would be looked for whose endpoint only the
+		// other configuration tells.
+		confs = append(confs, site(l.engine.Addr(), fmt.Sprintf("kv_events {\nport %d\nendpoint %s %s\nreplay %s %s\n}",
+			trap.Addr().(*net.TCPAddr).Port, l.r.at, l.engine.Addr(), l.r.router.Endpoint(), l.engine.Addr()), ""))
+	}
+	c := proxytest.Start(t, "", confs[0])
+	wantFollowed(t, c, 5)
+	for i := range 20 {
+		c.Reload("", confs[(i+1)%2])
+		wantFollowed(t, c, 5+(i+1)%2)
+	}
+
+	// One that fails lists the other.
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	before := wantFollowed(t, c, 5)
+	if err := c.TryReload("", confs[1]+fmt.Sprintf("http://x:%d {\n\tbind 127.0.0.1\n\trespond hi\n}", taken.Addr().(*net.TCPAddr).Port)); err == nil {
+		t.Fatal("a site listens where somebody else does")
+	}
+	eventually(t, "only those of the configuration that runs are followed", func() bool {
+		states := followedStates(t, c)
+		return len(states) == 1 && states[0].Address == both[0].engine.Addr()
+	})
+	if state := wantFollowed(t, c, 5); state.Connects != before.Connects {
+		t.Errorf("the engine was connected to anew: %+v", state)
+	}
+	if len(strayed) > 0 {
+		t.Errorf("%d connections went where no upstream's events are", len(strayed))
+	}
+}
+
+func TestAnUpstreamThatIsListedNoMoreIsFollowedAgainOnceSeen(t *testing.T) {
+	one, other := proxytest.NewEngine(t, nil), proxytest.NewEngine(t, nil)
+	r := report(t, 0, 0)
+	r.publish(storedBlocks(1, 5))
+	events := fmt.Sprintf("kv_events {\nendpoint %s %s\nreplay %s %s\nendpoint tcp://127.0.0.1:1 %s\n}", r.at, one.Addr(), r.router.Endpoint(), one.Addr(), other.Addr())
+	c := proxytest.Start(t, "", site(addrs(one, other), events, ""))
+	ofOne := func() (states []eventsState) {
+		return slices.DeleteFunc(followedStates(t, c), func(s eventsState) bool { return s.Address != one.Addr() })
+	}
+	known := func() bool { s := ofOne(); return len(s) == 1 && s[0].Complete && s[0].GPUBlocks == 5 }
+	eventually(t, "it is followed", known)
+	c.Reload("", site(other.Addr(), events, ""))
+	eventually(t, "it is not followed while nobody says that it is there", func() bool { return len(ofOne()) == 0 })
+	_, port, _ := strings.Cut(one.Addr(), ":")
+	c.Reload("", fmt.Sprintf("http://site {\nbind {SITE}\nreverse_proxy {\ndynamic a {\nname localhost\nport %s\nversions ipv4\n}\nlb_policy kv_aware {\n%s\n}\n}\n}\n", port, events))
+	proxytest.ReadAll(t, c.Post("/v1/chat/completions", chat("hi", true)))
+	eventually(t, "it is followed again", known)
 }
 
 func TestValidatingAConfigurationOpensNoSocket(t *testing.T) {

@@ -198,16 +198,18 @@ type poolConfig struct {
 
 // configure applies a configuration that is being started.
 func (pl *pool) configure(conf *poolConfig) {
+	pl.followed.mu.Lock() // nobody follows by one what the other lists
 	listed := pl.resolved(conf.dials)
 	pl.mu.Lock()
 	conf.replaced = pl.applied
 	resized := pl.apply(conf, listed)
 	pl.mu.Unlock()
+	pl.followed.switchTo(conf.events)
+	pl.followed.mu.Unlock()
 	pl.recordings.stop()
 	pl.resize(resized)
 	pl.poll(conf)
 	pl.indexModels() // aliases may be others
-	pl.followed.switchTo(conf.events)
 }
 
 // withdraw takes note that a configuration is stopped. If it is the one applied
@@ -221,8 +223,9 @@ func (pl *pool) withdraw(conf *poolConfig) {
 		before = conf.replaced.dials
 	}
 	pl.mu.RUnlock()
+	pl.followed.mu.Lock()
 	listed := pl.resolved(before)
-	var resized []*upstream
+	var resized, gone []*upstream
 	pl.mu.Lock()
 	over, back := pl.applied == conf, conf.replaced
 	if over {
@@ -235,13 +238,20 @@ func (pl *pool) withdraw(conf *poolConfig) {
 		pl.applied = nil // a later one has nothing to go back to
 	case pl.applied != nil && pl.applied.replaced == conf:
 		pl.applied.replaced = nil
+		gone = pl.letGo()
 	}
 	pl.mu.Unlock()
+	if over {
+		pl.followed.switchTo(back.followers())
+	}
+	pl.followed.mu.Unlock()
+	for _, u := range gone {
+		pl.pollers.left(u)
+	}
 	pl.resize(resized)
 	if over {
 		pl.poll(back)
 		pl.indexModels()
-		pl.followed.switchTo(back.followers())
 	}
 	conf.events.release()
 }
@@ -275,6 +285,7 @@ func (pl *pool) apply(conf *poolConfig, listed map[*upstream]bool) (resized []*u
 	// Chains of another block size, tokenizer or seed match nothing that is held.
 	stale := params.blockSize != pl.params.blockSize || params.tokenizer != pl.params.tokenizer || rekeyed
 	for _, u := range pl.byAddress {
+		u.dropped = !listed[u.engine] && (u.listed || u.dropped)
 		u.listed = listed[u.engine]
 		if stale {
 			pl.index.Forget(u.slot)

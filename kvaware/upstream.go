@@ -3,6 +3,7 @@
 package kvaware
 
 import (
+	"maps"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -38,6 +39,7 @@ type upstream struct {
 	slot    prefix.Holder    // of routed
 	listed  bool             // guarded by pool.mu: a configuration names it
 	fixed   bool             // guarded by pool.mu: a dial string without placeholders names it
+	dropped bool             // guarded by pool.mu: the configuration applied last names it no more
 	roles   atomic.Bool      // sends the role-only chunk on its engine's first output
 	reports reporting        // how it reports cached tokens
 	labels  *upstreamMetrics
@@ -108,7 +110,7 @@ func (pl *pool) at(address, dial string, fixed bool) (u *upstream, isNew bool) {
 	if fixed {
 		pl.byDial[dial] = u
 		isNew = !u.fixed
-		u.fixed = true
+		u.fixed, u.dropped = true, false
 		pl.followed.changed()
 	}
 	return u, isNew
@@ -201,6 +203,22 @@ func (pl *pool) leave(u *upstream) {
 	pl.index.Remove(u.slot)
 	delete(pl.byAddress, u.address)
 	u.labels.forget()
+}
+
+// letGo has upstreams that are listed no more treated as if nobody had said that they
+// are there, until a request sees them again. pl.mu is held.
+func (pl *pool) letGo() (gone []*upstream) {
+	for _, u := range pl.byAddress {
+		if u.dropped && u.rank == 0 {
+			u.fixed, u.dropped = false, false
+			gone = append(gone, u)
+		}
+	}
+	if len(gone) > 0 {
+		maps.DeleteFunc(pl.byDial, func(_ string, u *upstream) bool { return !u.fixed })
+		pl.followed.changed()
+	}
+	return gone
 }
 
 // expire lets go of engines that no configuration lists, that nobody has seen
