@@ -214,12 +214,17 @@ func (e *decision) describe() Decision {
 // why words the decision.
 func (e *decision) why() string {
 	winner, others := &e.list[0], e.list[1:e.shown]
+	if i := slices.IndexFunc(others, func(w weighed) bool { return w.excluded }); i >= 0 {
+		others = others[:i] // the rest could not be chosen
+	}
 	reason, detail, _ := strings.Cut(e.reason, ":")
 	switch {
 	case reason == "affinity":
 		return "It made the response that the request continues."
 	case reason == "fallback":
 		return "The fallback policy chose it for a request without a prompt."
+	case len(others) == 0 && e.shown > 1:
+		return "The others are full, or have failed at this request."
 	case len(others) == 0:
 		return "It was the only upstream available."
 	case reason == "no_tokens":

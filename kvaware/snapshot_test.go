@@ -117,6 +117,19 @@ func TestTheCheapestCandidatesOfManyAreKept(t *testing.T) {
 	}
 }
 
+func TestWhatCouldNotBeChosenIsNoReason(t *testing.T) {
+	e := decision{reason: "load", costed: true}
+	e.list[0], e.shown = weighed{address: "winner", cached: 10, cost: 5}, 1
+	e.insert(weighed{address: "full", cached: 90, cost: 1, excluded: true})
+	if why := e.why(); why != "The others are full, or have failed at this request." {
+		t.Errorf("of one that is full: %s", why)
+	}
+	e.insert(weighed{address: "loser", cost: 7})
+	if why := e.why(); why != "It holds the most of the prompt, and costs least." {
+		t.Errorf("of one that is full and one that costs more: %s", why)
+	}
+}
+
 func TestHistoryIsAlignedAtItsEndAndBounded(t *testing.T) {
 	now := time.Unix(1000, 0)
 	pl := newPool("", poolParams{blockSize: 16, cacheTokens: 1 << 20}, func() time.Time { return now })
