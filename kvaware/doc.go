@@ -51,15 +51,16 @@
 //
 // # What engines tell
 //
-// With the option engine, one goroutine for each engine (engine_poll.go) asks it for
-// its metrics and models over the transport of a proxy that lists it, or for dynamic
-// upstreams of the first one that saw it, with what active health checks have in
-// their requests. Answers are bounded in time and length; what cannot be had stays as
-// it was. They set the capacity of its caches (engine_told.go), whether prefixes are
-// credited there at all, and whether it is a candidate: it serves the request's model
-// (engine_models.go), and does not sleep, as long as one of the others does and is. A
-// process that has started anew, and requests that pass and empty an engine
-// (engine_control.go), withdraw what it was believed to hold (invalidate.go).
+// With the option engine, one goroutine for each engine (engine_poll.go) asks it for its
+// metrics and models over the transport of a proxy that lists it, or for dynamic
+// upstreams of the first one that saw it, with what active health checks have in their
+// requests. Package enginefacts reads the answers, which are bounded in time and length;
+// what cannot be had stays as it was. They set the capacity of its caches
+// (engine_told.go), whether prefixes are credited there at all, and whether it is a
+// candidate: it serves the request's model (engine_models.go), and does not sleep, as
+// long as one of the others does and is. A process that has started anew, and requests
+// that pass and empty an engine (engine_control.go), withdraw what it was believed to
+// hold (invalidate.go).
 //
 // With the option kv_events, the match is the better of what is predicted and what
 // the engine itself reports (block_reports.go), which only tokens that are its own
@@ -164,27 +165,29 @@
 // # State and reloads
 //
 // The router with its index and ledger, the token cache, ratios and keys belong to a
-// pool (state.go), keyed by its name in one process-wide usage pool; upstreams are
-// keyed within it by network address after placeholders. Old policy instances go on routing, observing and
-// releasing after Cleanup, until their last request has ended; the reference to
-// the pool is then given back. What starts or changes shared parameters does so
-// in the app's Start, and is taken back in its Stop if no later configuration has
-// replaced it: then the configuration did not start as a whole, and the one
-// before goes on.
+// pool (state.go), keyed by its name in one process-wide usage pool; upstreams are keyed
+// within it by network address after placeholders. Old policy instances go on routing,
+// observing and releasing after Cleanup, until their last request has ended; the
+// reference to the pool is then given back. What starts or changes shared parameters
+// does so in the app's Start, and is taken back in its Stop if no later configuration
+// has replaced it: then the configuration did not start as a whole, and the one before
+// goes on.
 //
 // # What engines report
 //
-// With kv_events each rank of each engine has a follower (package follow), which
-// applies its events to the index of reported blocks (package residency). Followers
-// and that index (kv_events.go) belong to what a configuration needs of them: equal
-// needs share them in a second usage pool, from the app's Start to its Stop, and the
-// pool points to those of the configuration that was applied last. So a reload keeps
-// connections and index, one with other needs builds its own beside them, and if it
-// fails the ones before are still there. Sockets that engines connect to are counted
-// apart. Upstreams that come or leave wake the followers' own goroutine; addresses
-// that only a request tells are not followed. Upstreams that a configuration lists no
-// more are followed until the one before has stopped, and again once a request sees
-// them; what one configuration lists is never looked for by another's endpoints.
+// With kv_events each rank of each engine has a follower (package follow, over sockets
+// of package zmtp), which applies its events (package kvevents) to the index of reported
+// blocks (package residency). Requests ask that index before they take the ledger's
+// lock, and take none for it. Followers and that index (kv_events.go) belong to what a
+// configuration needs of them: equal needs share them in a second usage pool, from the
+// app's Start to its Stop, and the pool points to those of the configuration that was
+// applied last. So a reload keeps connections and index, one with other needs builds its
+// own beside them, and if it fails the ones before are still there. Sockets that engines
+// connect to are counted apart. Upstreams that come or leave wake the followers' own
+// goroutine; addresses that only a request tells are not followed. Upstreams that a
+// configuration lists no more are followed until the one before has stopped, and again
+// once a request sees them; what one configuration lists is never looked for by
+// another's endpoints.
 //
 // An upstream whose reports are complete has predictions that fade (prefix's
 // SetReported). A clear, a restart and a refused connection drop what is predicted
@@ -199,7 +202,10 @@
 // ledger's. Who makes the list of models anew, or changes capacities, has a lock of
 // its own for it outside of the pool's; that of the pollers is taken under none but
 // that of who is followed (kv_events.go), and none under it.
-// Token cache, ratios, response owners, recordings, decisions and history have locks
-// of their own, taken under none of these. No I/O, no encoding and no logging happens
-// under any of them.
+// Under the ledger's, how much of outputs is found (route/outputs.go) has one of its
+// own, and under a follower's the names of adapters (adapters.go). Token cache, ratios,
+// response owners, recordings, decisions, history and what an upstream's answers report
+// have locks of their own, taken under none of these. What is of the last minute is
+// atomic, with a lock only where a second or a quarter of it begins. No I/O, no encoding
+// and no logging happens under any of them.
 package kvaware
