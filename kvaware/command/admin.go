@@ -130,6 +130,11 @@ func (a *adminAPI) ask(ctx context.Context, method, path string, query url.Value
 	return nil, err
 }
 
+// noPolicy is what is said of a Caddy that has nothing to show.
+func (a *adminAPI) noPolicy() error {
+	return failure{fmt.Errorf("the Caddy at %s has no proxy with lb_policy kv_aware in its configuration", a.address), exitNoPolicy}
+}
+
 // cause takes off what the client says of the request.
 func cause(err error) error {
 	if wrapped, ok := err.(*url.Error); ok {

@@ -161,7 +161,7 @@ func (s *adminSource) check(ctx context.Context) error {
 		return fmt.Errorf("the answer is not understood: %w", err)
 	}
 	if len(snapshot.Pools) == 0 {
-		return fmt.Errorf("the Caddy at %s runs no proxy with lb_policy kv_aware", s.api.address)
+		return s.api.noPolicy()
 	}
 	return nil
 }

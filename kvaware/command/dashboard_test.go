@@ -138,7 +138,7 @@ func TestTheDashboardShowsTheRunningCaddy(t *testing.T) {
 func TestTheDashboardSaysWhatIsMissing(t *testing.T) {
 	fails(t, "", []string{"dashboard", "--address", "unix/" + t.TempDir() + "/none"}, "no Caddy answers", "is it running")
 	_, address := start(t, noPolicy)
-	fails(t, "", []string{"dashboard", "--address", address}, "runs no proxy with lb_policy kv_aware")
+	fails(t, "", []string{"dashboard", "--address", address}, "no proxy with lb_policy kv_aware in its configuration")
 	fails(t, "", []string{"dashboard", "--address", address, "--pool", "x"}, "no such pool")
 }
 

@@ -136,6 +136,8 @@ func TestExitCodesTellWhatIsWrong(t *testing.T) {
 		{[]string{"status", "--address", strings.TrimPrefix(other.URL, "http://")}, exitNoPolicy, "built without kv_aware"},
 		{[]string{"status", "--address", none}, exitNoPolicy, "no proxy with lb_policy kv_aware in its configuration"},
 		{[]string{"top", "--address", none}, exitNoPolicy, "no proxy with lb_policy kv_aware in its configuration"},
+		{[]string{"dashboard", "--no-open", "--address", none}, exitNoPolicy, "no proxy with lb_policy kv_aware in its configuration"},
+		{[]string{"dashboard", "--no-open", "--address", proxytest.Refused(t)}, exitNoCaddy, "no Caddy answers"},
 		{[]string{"status", "--address", none, "--pool", "x"}, exitNoPolicy, "no such pool"},
 		{[]string{"explain", "-", "--address", none}, exitNoPolicy, "no pool"},
 		{[]string{"status", "--address", "127.0.0.1:1-9"}, 1, "no address"},

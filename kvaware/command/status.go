@@ -80,7 +80,7 @@ func (a *adminAPI) snapshot(ctx context.Context, query url.Values) (*kvaware.Sna
 		return nil, nil, fmt.Errorf("the answer is not understood: %w", err)
 	}
 	if len(s.Pools) == 0 {
-		return nil, nil, failure{fmt.Errorf("the Caddy at %s has no proxy with lb_policy kv_aware in its configuration", a.address), exitNoPolicy}
+		return nil, nil, a.noPolicy()
 	}
 	return s, text, nil
 }
