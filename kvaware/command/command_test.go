@@ -278,3 +278,22 @@ func TestNamesFromOutsideCannotWriteToTheTerminal(t *testing.T) {
 		t.Errorf("prints %q", out)
 	}
 }
+
+func TestExplainSaysWhoIsLeftOutAndWhy(t *testing.T) {
+	var e explanation
+	if err := json.Unmarshal([]byte(`{"api":"openai_chat","objective":"token_load","tied":1,"upstreams":[
+		{"address":"a:1","chosen":true,"uncached_tokens":22,"load":22,"cost":22},
+		{"address":"b:1","excluded":"asleep"},{"address":"c:1","excluded":"model"},{"address":"d:1","excluded":"\u001b[2J"}]}`), &e); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	printExplanation(&out, &e)
+	table, rest, _ := strings.Cut(out.String(), "<-\n")
+	want := `b:1 is left out while others are available: its engine sleeps.
+c:1 is left out while others are available: it does not serve the model.
+d:1 is left out while others are available: "\x1b[2J".
+`
+	if rest != want || strings.Contains(table, "b:1") {
+		t.Errorf("prints\n%s", out.String())
+	}
+}

@@ -47,6 +47,7 @@ type explanation struct {
 		Load           float64 `json:"load"`
 		FailurePenalty float64 `json:"failure_penalty"`
 		Cost           float64 `json:"cost"`
+		Excluded       string  `json:"excluded"` // then nothing else is told of it
 		// With objective latency only.
 		Own      float64 `json:"own_seconds"`
 		Queue    float64 `json:"queue_seconds"`
@@ -84,6 +85,9 @@ func printExplanation(w io.Writer, e *explanation) {
 		fmt.Fprint(rows, "upstream\tcached\tuncached\tsequences\town s\tqueue s\twait s\tdelay s\tmemory s\teviction s\tstep s\tKV use\tpenalty\tcost\t\t\n")
 	}
 	for _, u := range e.Upstreams {
+		if u.Excluded != "" {
+			continue
+		}
 		mark := ""
 		if u.Chosen {
 			mark = "<-"
@@ -97,7 +101,23 @@ func printExplanation(w io.Writer, e *explanation) {
 			u.CachedTokens, u.UncachedTokens, u.Sequences, u.Own, u.Queue, u.Wait, u.Delay, u.Memory, u.Eviction, u.Step, u.KVUse, u.FailurePenalty, u.Cost, mark)
 	}
 	_ = rows.Flush() // a pipe that is closed is the reader's affair
+	for _, u := range e.Upstreams {
+		if u.Excluded != "" {
+			fmt.Fprintf(w, "%s is left out while others are available: %s.\n", shown(u.Address), whyExcluded(u.Excluded))
+		}
+	}
 	if e.Truncated {
 		fmt.Fprintln(w, "There are more upstreams.")
 	}
+}
+
+// whyExcluded words why an upstream is left out.
+func whyExcluded(reason string) string {
+	switch reason {
+	case "model":
+		return "it does not serve the model"
+	case "asleep":
+		return "its engine sleeps"
+	}
+	return shown(reason)
 }
