@@ -33,6 +33,8 @@ type adminAPI struct {
 	address string // as it was given
 	origin  string // scheme and host of its URLs
 	client  http.Client
+	// patience is how long a whole answer may take.
+	patience time.Duration
 }
 
 // adminAPIOf finds the admin API that a command's flags mean.
@@ -43,10 +45,10 @@ func adminAPIOf(cmd *cobra.Command) (*adminAPI, error) {
 		return nil, fmt.Errorf("finding the admin API: %w", err)
 	}
 	parsed, err := caddy.ParseNetworkAddress(address)
-	if err != nil || parsed.PortRangeSize() > 1 {
+	if err != nil || parsed.PortRangeSize() > 1 || !parsed.IsUnixNetwork() && parsed.StartPort == 0 {
 		return nil, fmt.Errorf("no address of an admin API: %q: give one such as %s with --address", address, caddy.DefaultAdminListen)
 	}
-	a := &adminAPI{address: address, origin: "http://" + parsed.JoinHostPort(0)}
+	a := &adminAPI{address: address, origin: "http://" + parsed.JoinHostPort(0), patience: time.Minute}
 	if parsed.IsUnixNetwork() {
 		a.origin = "http://127.0.0.1"                     // a host that the admin API takes
 		parsed.Host, _, _ = strings.Cut(parsed.Host, "|") // permissions may follow
@@ -67,6 +69,8 @@ const maxAnswer = 256 << 20
 // call gives the answer to a request, whose body may be nil. Errors say what
 // to do.
 func (a *adminAPI) call(ctx context.Context, method, path string, query url.Values, body []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, a.patience)
+	defer cancel()
 	res, err := a.ask(ctx, method, path, query, body)
 	if err != nil {
 		return nil, err
@@ -118,11 +122,11 @@ func (a *adminAPI) ask(ctx context.Context, method, path string, query url.Value
 	}
 	switch {
 	case json.Unmarshal(answer, &refusal) == nil && refusal.Error != "":
-		err = fmt.Errorf("the Caddy at %s says: %s", a.address, refusal.Error)
+		err = fmt.Errorf("the Caddy at %s says: %s", a.address, harmless(refusal.Error))
 	case res.StatusCode == http.StatusNotFound:
 		err = fmt.Errorf("the Caddy at %s has no %s: it was built without kv_aware, or with another version of it", a.address, path)
 	default:
-		return nil, fmt.Errorf("the Caddy at %s answers %s", a.address, res.Status)
+		return nil, fmt.Errorf("the Caddy at %s answers %s", a.address, harmless(res.Status))
 	}
 	if res.StatusCode == http.StatusNotFound {
 		err = failure{err, exitNoPolicy}

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"strconv"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -94,4 +96,24 @@ func shown(text string) string {
 		return text
 	}
 	return quoted
+}
+
+// harmless makes a sentence from outside fit for a terminal: no longer than a few
+// lines, with what is not printable escaped. Quotes in it stay.
+func harmless(text string) string {
+	const longest = 1000
+	var fit strings.Builder
+	for _, r := range text {
+		if fit.Len() > longest {
+			fit.WriteString("…")
+			break
+		}
+		if strconv.IsPrint(r) {
+			fit.WriteRune(r)
+			continue
+		}
+		quoted := strconv.QuoteRune(r)
+		fit.WriteString(quoted[1 : len(quoted)-1])
+	}
+	return fit.String()
 }

@@ -5,6 +5,7 @@ package command
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
@@ -295,5 +297,49 @@ d:1 is left out while others are available: "\x1b[2J".
 `
 	if rest != want || strings.Contains(table, "b:1") {
 		t.Errorf("prints\n%s", out.String())
+	}
+}
+
+func TestErrorsFromOutsideCannotWriteToTheTerminal(t *testing.T) {
+	evil := "no \"such\" pool\x1b]0;x\a\r\n\u202e" + strings.Repeat("A", 10_000)
+	said, err := json.Marshal(map[string]string{"error": evil})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = w.Write(said)
+	}))
+	defer server.Close()
+	for _, args := range [][]string{{"status"}, {"top"}, {"explain", "-"}, {"tokenize", "-"}, {"record"}, {"dashboard", "--no-open"}} {
+		_, err := run(t, chat, append(args, "--address", strings.TrimPrefix(server.URL, "http://"))...)
+		if err == nil || !strings.Contains(err.Error(), `says: no "such" pool\x1b]0;x\a\r\n\u202eAAA`) || len(err.Error()) > 1200 || strings.ContainsAny(err.Error(), "\x1b\a\r\n\u202e") {
+			t.Errorf("%v: %q", args, err)
+		}
+	}
+}
+
+func TestACaddyThatDoesNotAnswerInTimeIsGivenUp(t *testing.T) {
+	over := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-over:
+		case <-r.Context().Done():
+		}
+	}))
+	defer server.Close()
+	defer close(over)
+	cmd := statusCommand()
+	if err := cmd.Flags().Set("address", strings.TrimPrefix(server.URL, "http://")); err != nil {
+		t.Fatal(err)
+	}
+	api, err := adminAPIOf(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	api.patience = time.Millisecond
+	var f failure
+	if _, _, err := api.snapshot(t.Context(), nil); !errors.As(err, &f) || f.code != exitNoCaddy || !strings.Contains(err.Error(), "deadline") {
+		t.Errorf("it says %v", err)
 	}
 }

@@ -141,6 +141,8 @@ func TestExitCodesTellWhatIsWrong(t *testing.T) {
 		{[]string{"status", "--address", none, "--pool", "x"}, exitNoPolicy, "no such pool"},
 		{[]string{"explain", "-", "--address", none}, exitNoPolicy, "no pool"},
 		{[]string{"status", "--address", "127.0.0.1:1-9"}, 1, "no address"},
+		{[]string{"status", "--address", "localhost"}, 1, "no address"},
+		{[]string{"status", "--address", "a:b:::"}, 1, "no address"},
 		{[]string{"explain", "missing.json", "--address", address}, 1, "no such file"},
 	} {
 		_, err := run(t, "{}", c.args...)
