@@ -17,7 +17,8 @@
 //     evicted while the request runs.
 //   - Streamed output takes room as well (Grow). Its tokens are unknown, so it
 //     never matches; a lookup may ask how much of it lies behind what is held
-//     (Found.Outputs).
+//     (Found.Outputs). Where they become known at the end, its blocks go on behind
+//     the prompt as the prompt's own (Continue).
 //   - When the request ends (Done), its path moves to the recent end of the
 //     upstream's LRU, tail first: the output is the oldest part of it, the head
 //     of the prompt the youngest. Only then can it be evicted, least recently
@@ -60,7 +61,7 @@
 // it, all else excludes. Match takes one table lookup per node of the path,
 // logarithmic time inside a run, and one step per holder found (more only where
 // dead spans are left, or holders that stop early stand late in a node's list).
-// Pin, Confirm, Done and Abort take time in the length of their own path, and
+// Pin, Continue, Confirm, Done and Abort take time in the length of their own path, and
 // evict at most as often as it has blocks. The only longer step is splitting a
 // node, which copies one span per holder.
 //

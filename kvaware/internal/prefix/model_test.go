@@ -54,6 +54,7 @@ type modelPath struct {
 	keys  []modelKey
 	out   int
 	seen  bool
+	whole bool
 	kind  Content
 
 	// When it was pinned.
@@ -233,6 +234,7 @@ func (m *model) matchFresh(ns uint64, chain []uint64) []int32 {
 func (m *model) pin(h Holder, ns uint64, chain []uint64) *modelPath {
 	c := m.holders[h]
 	p := &modelPath{cache: c, busy: c.pinnedPart(ns, chain), lesson: c.lesson}
+	p.whole = len(chain) <= p.busy+c.room()
 	chain = chain[:min(len(chain), p.busy+c.room())]
 	first := true
 	for i, hash := range chain {

@@ -12,6 +12,7 @@ type Path struct {
 	leaf  uint32 // the last span, 0 if no block entered
 	out   uint32 // blocks of output
 
+	whole   bool // the prompt entered as a whole
 	unseen  bool // its first token was not seen yet
 	content Content
 
@@ -50,18 +51,15 @@ func (x *Index) Pin(h Holder, ns uint64, chain []uint64) Path {
 	}
 	pinned := x.pinnedPart(c, seed, chain)
 	p := Path{cache: c, unseen: true, busy: pinned, lesson: c.lesson}
-	chain = chain[:min(len(chain), pinned+c.room())]
+	blocks := len(chain)
+	chain = chain[:min(blocks, pinned+c.room())]
+	p.whole = len(chain) == blocks
 
 	var node, leaf uint32
 	nodes := 0
 	for depth := 0; depth < len(chain); {
 		rest := chain[depth:]
-		id := x.nodes.find(rest[0]^seed, node)
-		if id == 0 {
-			id = x.nodes.addRun(seed, rest, node)
-		} else if n := x.nodes.at(id).common(seed, rest); n < x.nodes.at(id).blocks() {
-			id = x.split(id, n)
-		}
+		id := x.runOf(seed, rest, node)
 		s := x.spans.find(id, c.id)
 		if s == 0 {
 			if leaf != 0 && depth == p.before.Held {

@@ -48,6 +48,9 @@ func (s *script) chain() []uint64 {
 type duo struct {
 	real  Path
 	model *modelPath
+
+	ns   uint64
+	last uint64 // the prompt's last block
 }
 
 // rehearse runs a script against the index and the model, and compares them
@@ -122,7 +125,10 @@ func rehearse(s script) error {
 		case op < 45 && len(running) < 8: // more would leave nothing idle
 			h, ok := live()
 			ns, prompt := uint64(s.next(8)/7), chain()
-			d := &duo{real: x.Pin(h, ns, prompt), model: &modelPath{}}
+			d := &duo{real: x.Pin(h, ns, prompt), model: &modelPath{}, ns: ns}
+			if len(prompt) > 0 {
+				d.last = prompt[len(prompt)-1]
+			}
 			if ok {
 				d.model = m.pin(h, ns, prompt)
 			}
@@ -161,6 +167,17 @@ func rehearse(s script) error {
 			running = slices.Delete(running, i, i+1)
 			ended = append(ended, d)
 			served := op%3 > 0
+			if s.next(2) > 0 {
+				output := d.goOn(&s)
+				x.Continue(&d.real, d.ns, output)
+				m.goOn(d.model, d.ns, output)
+				if err := compare(x, m, recent[:]); err != nil {
+					return fmt.Errorf("step %d, going on by %d: %w", step, len(output), err)
+				}
+				if i := s.next(2 * len(recent)); i < len(recent) && d.model.whole {
+					recent[i] = d.model.chain() // a next turn
+				}
+			}
 			if served {
 				x.Done(&d.real)
 			} else {
@@ -173,6 +190,7 @@ func rehearse(s script) error {
 			x.Abort(&d.real) // whatever ended stays ended
 			x.Done(&d.real)
 			x.Grow(&d.real, 5)
+			x.Continue(&d.real, d.ns, []uint64{1, 2})
 			x.Confirm(&d.real)
 		}
 		if err := compare(x, m, recent[:]); err != nil {
