@@ -33,6 +33,9 @@
 // counter that covers several sequences is spread over them in proportion to
 // what was counted for each.
 //
+// The ids themselves are gathered of a single sequence, where they are asked for
+// (Options.OutputIDs), since they are needed as a whole at the end.
+//
 // # When an event counts
 //
 // Nothing of an event counts before the byte that completes it: the empty line

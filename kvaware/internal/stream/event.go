@@ -71,6 +71,9 @@ func (o *Observer) choiceLeft() {
 	o.event.failed = o.event.failed || c.failed || c.finish.is("error")
 	x.choices++
 	x.sole = c.index
+	if c.idsStated && c.index != 0 {
+		o.ids.lose()
+	}
 	q := o.sequence(c.index)
 	e := &q.event
 	if c.text || c.ids > 0 {
@@ -265,6 +268,9 @@ func (o *Observer) dispatch() {
 // discard drops what was gathered of an event.
 func (o *Observer) discard() {
 	o.tally.untouch()
+	if o.ids.wanted {
+		o.ids.drop()
+	}
 	o.event = eventFacts{}
 	o.choice.open = false
 	o.scanner.restart()
@@ -278,6 +284,9 @@ func (o *Observer) apply() {
 	}
 	if e.id && o.responseID == "" {
 		o.responseID = string(o.id[:o.object.idLen])
+	}
+	if o.ids.wanted {
+		o.ids.keep()
 	}
 	o.failed = o.failed || e.failed
 	o.inner = o.inner || e.inner

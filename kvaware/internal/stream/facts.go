@@ -233,6 +233,9 @@ func (o *Observer) count(v int) {
 	switch o.scanner.field {
 	case fieldNone:
 		return
+	case fieldOutputID:
+		o.ids.add(v)
+		return
 	case fieldIndex:
 		x.index = v
 		return
@@ -310,6 +313,8 @@ func (o *Observer) opened(f field, array bool) {
 		x.token = !array
 	case fieldTransfer:
 		x.transferred = true
+	case fieldTokenIDs:
+		o.ids.begin()
 	}
 }
 
@@ -330,12 +335,18 @@ func (o *Observer) entered(n node) {
 // left notes what the container held.
 func (o *Observer) left(f frame) {
 	switch f.node {
+	case nodeOutputIDs:
+		n := int(f.elements)
+		if f.field == fieldTokenIDs {
+			o.choice.ids, o.choice.idsStated = n, true
+			o.event.seen(EngineVLLM)
+		}
+		if o.ids.wanted {
+			o.ids.end(n)
+		}
 	case nodeIDs:
 		n := int(f.elements)
 		switch f.field {
-		case fieldTokenIDs:
-			o.choice.ids, o.choice.idsStated = n, true
-			o.event.seen(EngineVLLM)
 		case fieldOutputIDs:
 			o.object.outputIDs = n
 		case fieldPrefill:

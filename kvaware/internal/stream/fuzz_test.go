@@ -5,6 +5,7 @@ package stream
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"unsafe"
 )
@@ -18,6 +19,7 @@ func fuzzOptions(bits uint16) Options {
 		Pooling:        bits>>4&7 == 7,
 		RoleStarts:     bits>>7&1 == 1,
 		TokensPerDelta: float64(bits >> 8 & 3),
+		OutputIDs:      bits>>14&1 == 1,
 	}
 	switch bits >> 10 & 15 {
 	case 1:
@@ -37,6 +39,7 @@ type delivery struct {
 	clean   bool
 	summary Summary
 	told    string
+	ids     []uint32
 	o       Observer
 }
 
@@ -48,6 +51,7 @@ func observeWhole(t *testing.T, options Options, body []byte, clean bool) *deliv
 	d.o.Reset(options, r)
 	d.o.Write(body)
 	d.summary, d.told = d.o.End(clean), r.told()
+	d.ids = slices.Clone(d.o.OutputIDs())
 	s := d.summary
 	if r.sum() != s.Generated {
 		t.Fatalf("the sink was told of %d tokens, the summary of %d", r.sum(), s.Generated)
@@ -61,6 +65,9 @@ func observeWhole(t *testing.T, options Options, body []byte, clean bool) *deliv
 	held := int(unsafe.Sizeof(d.o)) + cap(d.o.tally.sequences)*int(unsafe.Sizeof(sequence{}))
 	if held > 16<<10 {
 		t.Fatalf("%d bytes held", held)
+	}
+	if n := len(d.ids); n > 0 && (!options.OutputIDs || n != s.Generated || !s.Counted) || cap(d.o.ids.ids) > 8+2*len(body) {
+		t.Fatalf("%d ids, room for %d: %+v", n, cap(d.o.ids.ids), s)
 	}
 	return d
 }
@@ -82,6 +89,9 @@ func (d *delivery) same(t *testing.T, cut func(rest int) int) {
 	}
 	if got := d.o.End(d.clean); got != d.summary {
 		t.Fatalf("pieces give %+v\nthe whole %+v", got, d.summary)
+	}
+	if ids := d.o.OutputIDs(); !slices.Equal(ids, d.ids) {
+		t.Fatalf("pieces give the ids %v, the whole %v", ids, d.ids)
 	}
 	if told := r.told(); told != d.told {
 		t.Fatalf("pieces tell %s, the whole %s", told, d.told)
@@ -108,6 +118,9 @@ func TestACutAtAnyByteChangesNothing(t *testing.T) {
 	for _, x := range shapeTests {
 		observeWhole(t, x.options, []byte(x.body), !x.cut).cutInTwo(t)
 	}
+	for _, x := range outputIDTests {
+		observeWhole(t, wantsIDs, []byte(x.body), !x.cut).cutInTwo(t)
+	}
 }
 
 func FuzzObserver(f *testing.F) {
@@ -116,6 +129,9 @@ func FuzzObserver(f *testing.F) {
 	}
 	for i, x := range shapeTests {
 		f.Add([]byte(x.body), uint64(i), uint16(x.options.Sequences), !x.cut)
+	}
+	for i, x := range outputIDTests {
+		f.Add([]byte(x.body), uint64(i), uint16(1<<14|1), !x.cut)
 	}
 	f.Fuzz(func(t *testing.T, body []byte, seed uint64, bits uint16, clean bool) {
 		chance := rand.New(rand.NewPCG(seed, 1))

@@ -33,6 +33,8 @@ type Options struct {
 	// Anthropic's interface message_start) on the engine's first output, as
 	// vLLM and SGLang do.
 	RoleStarts bool
+	// OutputIDs asks for Observer.OutputIDs. It is heeded for one sequence only.
+	OutputIDs bool
 }
 
 // Sink is told what the response says. Its methods are called by Write and
@@ -167,13 +169,15 @@ type Observer struct {
 	end                          string
 	failed, transferred, inner   bool
 	bytes                        int64 // of a compressed response
+	ids                          outputIDs
 }
 
 // Reset forgets the last response. The observer is then fed with Write.
 func (o *Observer) Reset(options Options, sink Sink) {
-	old := o.tally
+	old, ids := o.tally, o.ids
 	*o = Observer{options: options, sink: sink}
 	o.tally.reuse(old)
+	o.ids.reuse(ids)
 	p := &o.options
 	p.Sequences = min(max(p.Sequences, 1), maxSequences)
 	p.Choices = max(p.Choices, 1)
@@ -184,6 +188,7 @@ func (o *Observer) Reset(options Options, sink Sink) {
 		o.shape = shapeCompressed
 	}
 	o.framing.lines = linesType(p.ContentType)
+	o.ids.wanted = p.OutputIDs && p.Sequences == 1
 }
 
 // Write observes the next piece. It keeps nothing of p and cannot fail.

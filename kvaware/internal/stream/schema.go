@@ -36,6 +36,7 @@ const (
 	nodeDetails
 	nodeBestOf
 	nodeBestOfItem
+	nodeOutputIDs
 	nodeCount
 )
 
@@ -124,6 +125,7 @@ const (
 	fieldPrefill
 	fieldBestOf
 	fieldBestOfItem
+	fieldOutputID
 	fieldCount
 )
 
@@ -138,7 +140,7 @@ var opens = [fieldCount][2]node{
 	fieldChoices:      {asArray: nodeChoices},
 	fieldChoice:       {asObject: nodeChoice},
 	fieldChoiceDelta:  {asObject: nodeDelta},
-	fieldTokenIDs:     {asArray: nodeIDs},
+	fieldTokenIDs:     {asArray: nodeOutputIDs},
 	fieldParts:        {asArray: nodeParts},
 	fieldInnerParts:   {asArray: nodeParts},
 	fieldPart:         {asObject: nodePart},
@@ -175,6 +177,7 @@ var elements = [nodeCount]field{
 	nodeToolCalls: fieldToolCall,
 	nodeParts:     fieldPart,
 	nodeBestOf:    fieldBestOfItem,
+	nodeOutputIDs: fieldOutputID,
 }
 
 // How a string value is read.
