@@ -192,7 +192,7 @@ func (p *Policy) chainRemote(ctx context.Context, rd *tokenize.Reader, req *toke
 		errors.As(err, &typed) // Ask gives no other
 		return string(typed.Reason)
 	}
-	// The cache keeps chains and no ids, so it is given those of all sizes now.
+	// The cache keeps chains and not their ids, so it is given those of all sizes now.
 	if reports := p.pool.reported(); reports != nil {
 		for _, size := range reports.BlockSizes(nil) {
 			if size != p.BlockSize {

@@ -135,9 +135,7 @@ func (rd *Reader) ChainIDs(req *Request, blockSize int) bool {
 // chainGiven fills a prompt with the chain of ids: that of [Reader.ChainExact].
 func (rd *Reader) chainGiven(p *Prompt, ids []uint32, blockSize int) {
 	first := len(rd.blocks)
-	if blockSize > 0 {
-		rd.blocks = appendChain(rd.blocks, ids, blockSize, rd.exactRoot(p))
-	}
+	rd.chainIDs(ids, blockSize, rd.exactRoot(p))
 	p.Tokens, p.own = len(ids), true
 	// Growing rd.blocks moves it; blocks of earlier prompts stay where they are.
 	p.Blocks = rd.blocks[first:len(rd.blocks):len(rd.blocks)]
@@ -157,7 +155,7 @@ func (rd *Reader) ChainAnswer(req *Request, c *Cache, asked uint64, question []b
 		p := &req.Prompts[i]
 		rd.chainGiven(p, ids[from:ends[i]], blockSize)
 		from = ends[i]
-		c.keepChain(c.extend(key, cacheKey{lo: p.root, hi: uint64(i)}, askedKind), p, blockSize)
+		c.keepChain(c.extend(key, cacheKey{lo: p.root, hi: uint64(i)}, askedKind), p, rd.begun, blockSize)
 	}
 	return true
 }
@@ -173,9 +171,11 @@ func (rd *Reader) ChainAnswered(req *Request, c *Cache, asked uint64, question [
 		first := len(rd.blocks)
 		k := c.extend(key, cacheKey{lo: p.root, hi: uint64(i)}, askedKind)
 		var known bool
-		if rd.blocks, p.Tokens, known = c.takeChain(k, rd.blocks, len(question), blockSize); !known {
+		rd.blocks, rd.ids, p.Tokens, known = c.takeChain(k, rd.blocks, rd.ids, len(question), blockSize)
+		if !known {
 			return false
 		}
+		rd.begun = rd.ids
 		p.own = true
 		p.Blocks = rd.blocks[first:len(rd.blocks):len(rd.blocks)]
 	}
@@ -199,15 +199,19 @@ func (c *Cache) chainPart(blockSize int) int {
 	return max(1, min(1<<c.layout.pageBits-entryHead, countMask/max(1, blockSize)-1))
 }
 
-// keepChain remembers a prompt's chain as a whole.
-func (c *Cache) keepChain(k cacheKey, p *Prompt, blockSize int) {
+// keepChain remembers a prompt's chain as a whole, and the ids behind it, if they
+// are no more than an entry holds.
+func (c *Cache) keepChain(k cacheKey, p *Prompt, begun []uint32, blockSize int) {
 	part, blocks, tokens := c.chainPart(blockSize), p.Blocks, p.Tokens
 	if tokens-len(blocks)*blockSize > countMask {
 		return // not in blocks, and longer than an entry can say
 	}
 	for i := uint64(0); ; i++ {
 		if len(blocks) < part {
-			c.put(c.extend(k, cacheKey{lo: i}, askedKind), tokens, blocks, nil)
+			if entryHead+len(blocks)+(len(begun)+1)/2 > 1<<c.layout.pageBits {
+				begun = nil
+			}
+			c.put(c.extend(k, cacheKey{lo: i}, askedKind), tokens, blocks, begun)
 			return
 		}
 		c.put(c.extend(k, cacheKey{lo: i}, askedKind), part*blockSize, blocks[:part], nil)
@@ -215,22 +219,23 @@ func (c *Cache) keepChain(k cacheKey, p *Prompt, blockSize int) {
 	}
 }
 
-// takeChain appends a chain that was kept to dst. Length is the question's, in
-// bytes.
-func (c *Cache) takeChain(k cacheKey, dst []uint64, length, blockSize int) (_ []uint64, tokens int, known bool) {
+// takeChain appends a chain that was kept to dst, and puts the ids behind it, if
+// they were kept, into begun. Length is the question's, in bytes.
+func (c *Cache) takeChain(k cacheKey, dst []uint64, begun []uint32, length, blockSize int) (_ []uint64, _ []uint32, tokens int, known bool) {
 	part := c.chainPart(blockSize)
+	begun = slices.Grow(begun[:0], max(0, min(blockSize-1, 2<<c.layout.pageBits)))
 	for i := uint64(0); ; i++ {
 		// So that the cache need not allocate while it holds its lock: a token
 		// rarely has less than a byte.
 		dst = slices.Grow(dst, min(length/max(1, blockSize)+1, part))
 		before := len(dst)
 		var n int
-		if dst, _, n, known = c.take(c.extend(k, cacheKey{lo: i}, askedKind), dst, nil); !known {
-			return dst, 0, false
+		if dst, begun, n, known = c.take(c.extend(k, cacheKey{lo: i}, askedKind), dst, begun); !known {
+			return dst, begun, 0, false
 		}
 		tokens += n
 		if len(dst)-before < part {
-			return dst, tokens, true
+			return dst, begun, tokens, true
 		}
 	}
 }

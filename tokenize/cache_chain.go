@@ -71,6 +71,7 @@ func (rd *Reader) chainCached(p *Prompt, enc *CachedEncoder, blockSize int) (tok
 	}
 	c.encode(place{piece: p.end})
 	c.fold()
+	rd.begun = rd.ids
 	return c.tokens
 }
 

@@ -89,10 +89,17 @@ func (rd *Reader) chainWhole(p *Prompt, enc Encoder, blockSize int) (tokens int)
 	if p.keepLast > 0 && len(ids) > p.keepLast {
 		ids = ids[len(ids)-p.keepLast:]
 	}
-	if blockSize > 0 {
-		rd.blocks = appendChain(rd.blocks, ids, blockSize, p.root)
-	}
+	rd.chainIDs(ids, blockSize, p.root)
 	return len(ids)
+}
+
+// chainIDs appends the blocks of ids to the reader's.
+func (rd *Reader) chainIDs(ids []uint32, blockSize int, root uint64) {
+	rd.begun = nil
+	if blockSize > 0 {
+		rd.blocks = appendChain(rd.blocks, ids, blockSize, root)
+		rd.begun = ids[len(ids)/blockSize*blockSize:]
+	}
 }
 
 // appendChain appends the hash of each whole block of ids.

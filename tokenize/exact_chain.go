@@ -38,6 +38,7 @@ func (rd *Reader) chainExactText(p *Prompt, e *Exact, cached *CachedEncoder, mem
 	rd.ids = append(rd.ids, after...)
 	c.tokens += len(after)
 	c.fold()
+	rd.begun = rd.ids
 	p.Tokens, p.own = c.tokens, true
 	// Growing rd.blocks moves it; blocks of earlier prompts stay where they are.
 	p.Blocks = rd.blocks[first:len(rd.blocks):len(rd.blocks)]

@@ -20,6 +20,7 @@ type Reader struct {
 	pieces  []piece
 	text    []byte // text that is not in the body as it stands: unescaped, compacted
 	ids     []uint32
+	begun   []uint32 // those behind the last whole block of the prompt that was chained last, if they are known
 	blocks  []uint64
 	req     Request
 	names   map[string]string
@@ -72,7 +73,7 @@ func (rd *Reader) Release() {
 	}
 	rd.pieces = kept(rd.pieces, keptPieces)
 	rd.text = kept(rd.text, keptText)
-	rd.ids = kept(rd.ids, keptIDs)
+	rd.ids, rd.begun = kept(rd.ids, keptIDs), nil
 	rd.blocks = kept(rd.blocks, keptBlocks)
 	rd.secret, rd.salter, rd.salted = processSecret, nil, ""
 	readers.Put(rd)
