@@ -146,6 +146,10 @@
 // with what its upstream was believed to hold of the prompt when it was pinned
 // (reported.go, route/reported.go), and the index corrected (prefix/correct.go). How
 // much of an output the next turn finds is learnt from the same (route/outputs.go).
+// Where the answer has the ids of all its tokens, and the prompt's are the engine's
+// own, the prompt's chain goes on with them, without the last, and the index holds
+// these blocks in place of the output's room (prefix/continue.go). The ids are dropped
+// with that.
 //
 // # Recordings
 //

@@ -53,6 +53,7 @@ func (a *attempt) observe(req *http.Request, res *http.Response) io.ReadCloser {
 		Pooling:         rt.request.Demand.Pooling,
 		TokensPerDelta:  a.upstream.load.TokensPerDelta(),
 		RoleStarts:      a.upstream.roles.Load(),
+		OutputIDs:       rt.goesOnKnown,
 	}, a)
 	return b
 }
@@ -130,8 +131,8 @@ func (b *observedBody) end(err error) {
 func (b *observedBody) conclude(clean bool) (failed bool) {
 	defer b.guard("conclude")
 	a := b.attempt
-	sum := b.observer.End(clean)
-	observers.Put(b.observer)
+	o := b.observer
+	sum := o.End(clean)
 	b.observer = nil
 
 	if sum.Counted && sum.Streamed {
@@ -142,6 +143,10 @@ func (b *observedBody) conclude(clean bool) (failed bool) {
 	if sum.EndedNormally && sum.Deltas > 0 {
 		a.placement.Answered(sum.Inner)
 	}
+	if sum.EndedNormally && !sum.Transferred {
+		a.continued(o.OutputIDs())
+	}
+	observers.Put(o)
 	switch sum.Engine {
 	case stream.EngineUnknown:
 	case stream.EngineVLLM, stream.EngineSGLang:
@@ -154,6 +159,17 @@ func (b *observedBody) conclude(clean bool) (failed bool) {
 	}
 	a.routing.publishEnd(b.request, sum.Generated)
 	return sum.Failed
+}
+
+// continued tells the index what is cached of an output with these ids: all but the
+// last, which nothing was computed from yet. None are told where not all are known.
+func (a *attempt) continued(ids []uint32) {
+	if len(ids) == 0 {
+		return
+	}
+	if chain := a.routing.goesOn.Append(nil, ids[:len(ids)-1]); len(chain) > 0 {
+		a.placement.Continued(chain)
+	}
 }
 
 // made remembers that the attempt's upstream made a response of that id.

@@ -37,6 +37,11 @@ type routing struct {
 
 	reportedSpace [1]route.ReportedChains
 
+	// goesOn is where the only prompt's chain goes on with its output, if goesOnKnown.
+	goesOn      tokenize.Continuation
+	goesOnKnown bool
+	begunSpace  [DefaultBlockSize]uint32
+
 	keys       *hashKeys // of all its hashes
 	tenantName string    // what isolate_by says
 	tenant     uint64    // keyed hash of what isolate_by says, part of the namespace
@@ -195,6 +200,9 @@ func (rt *routing) demandOf(ctx context.Context, rd *tokenize.Reader, req *token
 		rd.NameAdapter(req, req.Model) // as engines root its blocks
 	}
 	rt.chain(ctx, rd, req)
+	if rt.exact && req.Choices == 1 && !req.Pooling {
+		rt.goesOn, rt.goesOnKnown = rd.Continuation(req, p.BlockSize, rt.begunSpace[:0])
+	}
 	rt.request.Namespace, rt.request.Model = req.Namespace^rt.tenant, req.Namespace
 	rt.ratioKey = tokenize.RatioKey{Model: req.Namespace ^ p.tokens.key, Script: rd.Script()}
 	rt.request.Ratio = 1

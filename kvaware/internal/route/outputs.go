@@ -77,6 +77,15 @@ func (p *Placement) learnOutputs(found int) {
 	}
 }
 
+// Continued tells which whole blocks prompt and output make behind those of the
+// prompt, the output without its last token, where all of its tokens are known. The
+// next turn is credited with them up to the first that differs.
+func (p *Placement) Continued(chain []uint64) {
+	if len(p.prompts) == 1 && p.choices == 1 && p.prompts[0].started.Load() {
+		p.router.Index.Continue(&p.prompts[0].path, p.namespace, chain)
+	}
+}
+
 // Answered tells whether the output held reasoning or tool calls, when it is over.
 // Of several choices nobody knows which one the next turn goes on with.
 func (p *Placement) Answered(inner bool) {

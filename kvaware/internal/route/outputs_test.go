@@ -63,6 +63,44 @@ func TestAnOutputCountsAsFarAsItsModelsReportsSay(t *testing.T) {
 	}
 }
 
+func TestAnOutputOfKnownTokensCountsWithoutReports(t *testing.T) {
+	for name, x := range map[string]struct {
+		prompts, choices int
+		started          bool
+		want             int
+	}{
+		"one":            {1, 1, true, 15},
+		"of two choices": {1, 2, true, 10},
+		"of two prompts": {2, 1, true, 10},
+		"not even begun": {1, 1, false, 10},
+	} {
+		b := newBed(1, 100_000)
+		q := asking(prompt(1, 10), prompt(2, 10))
+		if x.prompts == 1 {
+			q = asking(prompt(1, 10))
+		}
+		q.Demand.Choices = x.choices
+		var p Placement
+		if b.Place(b.choice(), q, latency, -1, &p) < 0 {
+			t.Fatal("not placed")
+		}
+		if x.started {
+			p.Started(0, b.at)
+		}
+		p.Generated(0, 80, b.at)
+		p.Continued(prompt(1, 15)[10:])
+		p.Release(ledger.Completed, true)
+		p = Placement{}
+		if b.Place(b.choice(), asking(prompt(1, 30)), latency, -1, &p) < 0 {
+			t.Fatal("not placed")
+		}
+		if got := p.CachedTokens / 16; got != x.want {
+			t.Errorf("%s: %d blocks, want %d", name, got, x.want)
+		}
+		p.Release(ledger.Canceled, false)
+	}
+}
+
 // A prompt that misses blocks of its own says nothing of the output behind them.
 func TestAMissBeforeAnOutputTeachesNothingOfIt(t *testing.T) {
 	b := newBed(1, 100_000)

@@ -28,6 +28,7 @@ type Placement struct {
 	sent     time.Duration
 
 	blockSize, choices int
+	namespace          uint64
 	// Of the only prompt, if there is but one.
 	measure     measure
 	blocks      int // in its chain
@@ -83,7 +84,7 @@ func (r *Router) charge(c *Choice, q *Request, p *Placement, i int, now time.Dur
 	if q.Demand.Estimated {
 		p.PromptTokens = 0 // a guess is charged, but not told
 	}
-	p.blockSize, p.choices = q.BlockSize, max(1, q.Demand.Choices)
+	p.blockSize, p.choices, p.namespace = q.BlockSize, max(1, q.Demand.Choices), q.Namespace
 	if n := min(max(1, len(q.Demand.Prompts))*p.choices, ledger.MaxSequences); n > len(p.oneSequence) {
 		p.generated = make([]int, n)
 	} else {
