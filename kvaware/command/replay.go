@@ -53,6 +53,7 @@ An interrupt ends it with a report of the runs that were done.`,
 	flags.StringP("load", "l", "0.8", "Loads relative to what the fleet bears, or trace for the trace's own times")
 	flags.StringP("rate", "", "", "Requests a second, instead of --load")
 	flags.StringP("clients", "", "", "Sessions that go on at once, each waiting for its answers, instead of --load")
+	flags.StringP("routers", "", "1", "How many routers share the requests, each with a view of its own, such as 1,4; 4/session if a session's requests come to the same")
 	flags.IntP("seeds", "", 1, "How many seeds, each a run")
 	flags.Uint64P("seed", "", 1, "The first seed")
 	flags.StringP("events", "", "", "Changes of the fleet, by the share of requests that have arrived: slow:2@0.3=3,restart:0@0.5=60s,leave:1@0.2,join:1@0.6,update@0.5")

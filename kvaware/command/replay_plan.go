@@ -28,6 +28,7 @@ type replayPlan struct {
 	fleets    []replay.Fleet
 	policies  []replay.Spec
 	pressures []pressure
+	routers   []replay.Routers
 	seeds     []uint64
 	events    []replay.Event
 	eventText string
@@ -71,6 +72,9 @@ func replayPlanOf(cmd *cobra.Command) (*replayPlan, error) {
 		return nil, err
 	}
 	if p.pressures, err = pressuresOf(cmd); err != nil {
+		return nil, err
+	}
+	if p.routers, err = routersOf(text("routers")); err != nil {
 		return nil, err
 	}
 	if p.slo, err = sloOf(text("slo")); err != nil {
@@ -218,6 +222,21 @@ func pressuresOf(cmd *cobra.Command) ([]pressure, error) {
 			return nil, fmt.Errorf("--%s %s is given twice", name, part)
 		}
 		all = append(all, p)
+	}
+	return all, nil
+}
+
+func routersOf(text string) ([]replay.Routers, error) {
+	var all []replay.Routers
+	for part := range strings.SplitSeq(text, ",") {
+		r, err := replay.ParseRouters(part)
+		if err != nil {
+			return nil, fmt.Errorf("--routers: %w", err)
+		}
+		if slices.Contains(all, r) {
+			return nil, fmt.Errorf("--routers: %v are given twice", r)
+		}
+		all = append(all, r)
 	}
 	return all, nil
 }

@@ -31,7 +31,7 @@ var references = []string{"dynamo_out", "llmd"}
 // found, nil if none was.
 func (p *replayPlan) run(ctx context.Context, bar *progress) (*report.Replay, error) {
 	found := p.describe()
-	cells := len(p.traces) * len(p.fleets) * len(p.pressures)
+	cells := len(p.traces) * len(p.fleets) * len(p.pressures) * len(p.routers)
 	perCell := len(p.policies) * len(p.seeds)
 	bar.expect(cells * perCell)
 	records := min(keptRecords/max(cells*perCell, 1), recordsOfARun)
@@ -71,11 +71,13 @@ func (p *replayPlan) run(ctx context.Context, bar *progress) (*report.Replay, er
 					}
 					c.Rate = much.load * full
 				}
-				results, err := p.runCell(ctx, c, report.Points(cells, len(p.policies), len(f.Replicas)), bar)
-				found.Results = append(found.Results, results...)
-				done += len(results)
-				if err != nil {
-					return ended(err)
+				for _, c.Routers = range p.routers {
+					results, err := p.runCell(ctx, c, report.Points(cells, len(p.policies), len(f.Replicas)), bar)
+					found.Results = append(found.Results, results...)
+					done += len(results)
+					if err != nil {
+						return ended(err)
+					}
 				}
 			}
 		}

@@ -84,6 +84,7 @@ type replayJSON struct {
 		HitRate              *float64       `json:"hit_rate"`
 		Preemptions          *uint64        `json:"preemptions"`
 		Clients              int
+		Routers              replay.Routers
 		Rate                 float64
 	}
 }
@@ -120,6 +121,21 @@ func TestReplayRunsAClosedLoopWithEvents(t *testing.T) {
 		"--events", "slow:0@0.2=3,restart:1@0.5=1s")
 	if len(r.Cells) != 1 || r.Cells[0].Clients != 4 || r.Cells[0].Requests != 100 {
 		t.Errorf("%+v", r.Cells)
+	}
+}
+
+func TestReplayRunsEachNumberOfRoutersAsACell(t *testing.T) {
+	args := []string{"--trace", "chat", "--requests", "200", "--replicas", "2", "--policies", "kv_aware,least_conn", "--rate", "4"}
+	r, _ := replayedJSON(t, append(args, "--routers", "1,3,3/session")...)
+	if len(r.Cells) != 6 || r.Cells[0].Routers.N != 0 || r.Cells[3].Routers.N != 3 || !r.Cells[5].Routers.Sticky {
+		t.Fatalf("%+v", r.Cells)
+	}
+	if _, one := replayedJSON(t, append(args, "--routers", "1")...); strings.Contains(one, "routers") {
+		t.Error("one router, as ever, is spoken of")
+	}
+	out := succeed(t, "", append([]string{"replay", "--html", "", "--routers", "3/session"}, args...)...)
+	if !strings.Contains(out, "chat on 2xh100, 4 requests/s, 3 routers by session") {
+		t.Errorf("the routers are not in\n%s", out)
 	}
 }
 
@@ -162,6 +178,10 @@ func TestReplaySaysWhatIsWrong(t *testing.T) {
 		{[]string{"--trace", "chat", "--replicas", "2", "--events", "leave:2@0.5"}, []string{"replica 2", "has 2"}},
 		{[]string{"--trace", "chat", "--slo", "2s"}, []string{`--slo "2s"`, "2s,100ms"}},
 		{[]string{"--trace", "chat", "--seeds", "0"}, []string{"--seeds 0"}},
+		{[]string{"--trace", "chat", "--routers", "0"}, []string{"--routers", `"0"`, "1 to 64"}},
+		{[]string{"--trace", "chat", "--routers", "2,two"}, []string{"--routers", `"two"`}},
+		{[]string{"--trace", "chat", "--routers", "2,2"}, []string{"--routers: 2 routers are given twice"}},
+		{[]string{"--trace", "chat", "--routers", "2/tenant"}, []string{`"2/tenant"`, "4/session"}},
 		{[]string{"--trace", "chat", "--requests", "-1"}, []string{"--requests -1"}},
 		{[]string{"--trace", "chat", "--block-size", "0"}, []string{"--block-size 0"}},
 		{[]string{"--trace", "chat", "--json", "-", "--html", "-"}, []string{"two of"}},
@@ -250,7 +270,7 @@ func planOf(t *testing.T, specs ...replay.Spec) *replayPlan {
 	}
 	return &replayPlan{
 		traces: []*trace.Trace{tr}, fleets: []replay.Fleet{fleet}, policies: specs,
-		pressures: []pressure{{rate: 10}, {rate: 20}}, seeds: []uint64{1, 2}, blockSize: 64,
+		pressures: []pressure{{rate: 10}, {rate: 20}}, routers: []replay.Routers{{}}, seeds: []uint64{1, 2}, blockSize: 64,
 	}
 }
 

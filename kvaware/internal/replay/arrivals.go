@@ -22,6 +22,7 @@ type request struct {
 	output  []uint64
 
 	measured   bool
+	router     int // to which it came
 	replica    int
 	first      time.Duration // first token
 	due        int           // tokens at which the policy is told next

@@ -37,15 +37,15 @@ const usualTries = 10
 // sessions begin.
 var ErrTooShort = errors.New("the trace has too few sessions to fill the fleet; give a longer trace or a smaller fleet")
 
-// Calibrate finds load 1.0 by bisection. Of c the policy, the rate and the events do
-// not count: it is found on the fleet as it is at the start. Progress is told how many
+// Calibrate finds load 1.0 by bisection. Of c the policy, the rate, the routers and the
+// events do not count: it is found with one router on the fleet as it is at the start. Progress is told how many
 // rates were tried, of about how many.
 func Calibrate(ctx context.Context, c Config, references ...Spec) (Calibration, error) {
 	if len(references) == 0 {
 		return Calibration{}, errors.New("no reference policy")
 	}
 	trying := c.Progress
-	c.Events, c.Clients, c.Records, c.Points, c.Progress = nil, 0, false, 0, nil
+	c.Events, c.Routers, c.Clients, c.Records, c.Points, c.Progress = nil, Routers{}, 0, false, 0, nil
 	c.Policy = references[0]
 	c, err := c.withDefaults()
 	if err != nil {

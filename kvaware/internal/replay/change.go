@@ -89,7 +89,7 @@ func (r *run) leave(p *replica) {
 		failed = append(failed, q)
 		usage := Usage{Output: q.seq.Generated(), Cached: q.seq.Cached}
 		p.engine.Cancel(r.now, &q.seq)
-		r.policy.Ended(r.now, &q.Request, p.id, Failed, usage)
+		r.routers[q.router].Ended(r.now, &q.Request, p.id, Failed, usage)
 		r.watch.failed++
 	}
 	r.steps.drop(p)

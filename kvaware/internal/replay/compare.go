@@ -13,14 +13,16 @@ type Cell struct {
 	Trace string  `json:"trace"`
 	Fleet string  `json:"fleet"`
 	Load  float64 `json:"load"`
-	// Rate and Clients are as in Result: they tell cells apart that have no load.
+	// Rate, Clients and Routers are as in Result: they tell cells apart that have no
+	// load, or the same.
 	Rate    float64 `json:"rate"`
 	Clients int     `json:"clients,omitempty"`
+	Routers Routers `json:"routers,omitzero"`
 }
 
 // Cell is the one that the result is of.
 func (r *Result) Cell() Cell {
-	return Cell{Trace: r.Trace, Fleet: r.Fleet, Load: r.Load, Rate: r.Rate, Clients: r.Clients}
+	return Cell{Trace: r.Trace, Fleet: r.Fleet, Load: r.Load, Rate: r.Rate, Clients: r.Clients, Routers: r.Routers}
 }
 
 // CellScore is a policy's score in a cell.

@@ -26,6 +26,8 @@ type Config struct {
 	// times: each starts when one has ended.
 	Clients int
 
+	Routers Routers
+
 	Events []Event
 	// BlockSize is that of the engines and of Request.Blocks, in tokens; 0 stands
 	// for 64.
@@ -58,6 +60,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.BlockSize = cmp.Or(c.BlockSize, 64)
 	c.ProgressEvery = cmp.Or(c.ProgressEvery, min(c.BlockSize, 64))
 	c.RecordEvery = max(c.RecordEvery, 1)
+	c.Routers = c.Routers.withDefaults()
 	c.SLO.TTFT = cmp.Or(c.SLO.TTFT, 2000)
 	c.SLO.ITL = cmp.Or(c.SLO.ITL, 100)
 	if c.WarmUp == 0 {
@@ -75,6 +78,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("block size %d, progress every %d tokens: must be at least 1", c.BlockSize, c.ProgressEvery)
 	case !(c.Rate >= 0) || math.IsInf(c.Rate, 0):
 		return c, fmt.Errorf("rate %v: must be 0 or more requests a second", c.Rate)
+	case c.Routers.N < 1 || c.Routers.N > MaxRouters:
+		return c, fmt.Errorf("%v: must be from 1 to %d", c.Routers, MaxRouters)
 	case !(c.WarmUp < 1):
 		return c, fmt.Errorf("warm-up %v: must be below 1", c.WarmUp)
 	}

@@ -187,14 +187,22 @@ func (a *auditor) See(s Sight) { a.sight = s }
 
 func audit(t *testing.T, c Config) (*auditor, *Result) {
 	t.Helper()
-	var a *auditor
+	all, r := audits(t, c)
+	return all[0], r
+}
+
+// audits has an auditor at each router.
+func audits(t *testing.T, c Config) ([]*auditor, *Result) {
+	t.Helper()
+	var all []*auditor
 	c.Policy = Spec{Name: "auditor", New: func(s Setting) Policy {
-		a = &auditor{t: t, rng: s.Rand, size: s.BlockSize, up: map[int]Capacity{}, at: map[*Request]*attempt{}, blocks: map[int]map[uint64]bool{}}
+		a := &auditor{t: t, rng: s.Rand, size: s.BlockSize, up: map[int]Capacity{}, at: map[*Request]*attempt{}, blocks: map[int]map[uint64]bool{}}
+		all = append(all, a)
 		return a
 	}}
 	c.BlockSize = 16
 	r := simulated(t, c)
-	return a, r
+	return all, r
 }
 
 func TestEveryRequestEndsOnceAndThePolicyHearsOfAllInOrder(t *testing.T) {

@@ -143,7 +143,7 @@ func (p *replica) report(now time.Duration) {
 		generated := m.r.seq.Generated()
 		if generated >= m.r.due {
 			p.run.tellKV()
-			p.run.policy.Progress(now, &m.r.Request, p.id, generated)
+			p.run.routers[m.r.router].Progress(now, &m.r.Request, p.id, generated)
 			m.r.due = (generated/every + 1) * every
 		}
 		if to := (p.steps + m.r.due - generated) % every; to != slot {

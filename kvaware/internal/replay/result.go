@@ -18,6 +18,8 @@ type Result struct {
 	Seed   uint64  `json:"seed"`
 	// Clients is how many sessions went on at once, in a closed loop.
 	Clients int `json:"clients,omitempty"`
+	// Routers are those that shared the requests; zero if it was one.
+	Routers Routers `json:"routers,omitzero"`
 
 	Requests int `json:"requests"` // completed
 	Measured int `json:"measured"` // of these, after the warm-up
@@ -71,6 +73,9 @@ func (w *watch) result(r *run) *Result {
 		Requests: w.completedN, Measured: w.measured, Rejected: w.rejected, Retries: w.failed,
 		TTFT: w.ttft.times(), ITL: w.itl.times(), E2E: w.e2e.times(),
 		Seconds: (w.last - w.first).Seconds(), SLO: r.SLO, Fairness: 1, Records: w.records,
+	}
+	if r.Routers.N > 1 {
+		out.Routers = r.Routers
 	}
 	if out.Seconds > 0 {
 		out.TokensPerSecond = float64(w.output) / out.Seconds

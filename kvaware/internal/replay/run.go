@@ -5,7 +5,6 @@ package replay
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/engine"
@@ -17,11 +16,11 @@ import (
 type run struct {
 	Config
 	limit    limit
-	policy   Policy
+	routers  []Policy // one for each router
 	member   Member
 	poller   Poller
 	listener Listener
-	streams  bool // the policy is a Streamer
+	streams  bool // they are Streamers
 
 	now      time.Duration
 	replicas []*replica
@@ -74,22 +73,16 @@ func simulate(ctx context.Context, c Config, most limit) (*Result, error) {
 	}
 	r.arrivals.lead = c.Trace.Life
 	r.watch.begin(r)
-	// Its chance is another than that of the arrivals, and the same for each policy.
-	r.policy = c.Policy.New(Setting{BlockSize: c.BlockSize, Rand: rand.New(rand.NewPCG(c.Seed, 0x706f6c696379))})
-	r.member, _ = r.policy.(Member)
-	r.listener, _ = r.policy.(Listener)
-	_, r.streams = r.policy.(Streamer)
-	if r.poller, _ = r.policy.(Poller); r.poller != nil {
-		if r.poller.PollEvery() <= 0 {
-			return nil, fmt.Errorf("policy %s polls every %v", c.Policy.Name, r.poller.PollEvery())
-		}
-		r.pollAt = r.poller.PollEvery()
+	if err := r.employ(); err != nil {
+		return nil, err
 	}
 	if err := r.assemble(); err != nil {
 		return nil, err
 	}
-	if s, ok := r.policy.(Seer); ok {
-		s.See(sight{r})
+	for _, p := range r.routers {
+		if s, ok := p.(Seer); ok {
+			s.See(sight{r})
+		}
 	}
 	if err := r.loop(ctx); err != nil {
 		return nil, err
@@ -225,7 +218,7 @@ func (r *run) started(p *replica, q *request) {
 	q.first = r.now
 	if q.Stream || r.streams {
 		r.tellKV()
-		r.policy.Started(r.now, &q.Request, p.id)
+		r.routers[q.router].Started(r.now, &q.Request, p.id)
 		p.markNext(q, 1)
 	}
 }
@@ -233,7 +226,7 @@ func (r *run) started(p *replica, q *request) {
 func (r *run) finished(p *replica, q *request) {
 	p.remove(q)
 	r.tellKV()
-	r.policy.Ended(r.now, &q.Request, p.id, Completed, Usage{Output: q.seq.Output, Cached: q.seq.Cached})
+	r.routers[q.router].Ended(r.now, &q.Request, p.id, Completed, Usage{Output: q.seq.Output, Cached: q.seq.Cached})
 	r.watch.completed(r, p, q)
 	s := q.session
 	s.tokens += q.seq.Output
@@ -270,6 +263,7 @@ func (r *run) arrive(s *session) {
 	if s.turn == 0 {
 		s.counts = q.measured
 	}
+	q.router = r.routerOf(s)
 	blocks, output := t.Hash(r.BlockSize, q.Blocks[:0], q.output[:0])
 	q.output = output
 	q.Request = Request{
@@ -310,7 +304,7 @@ func (r *run) route(q *request) {
 		return
 	}
 	r.tellKV()
-	pick := r.policy.Route(r.now, &q.Request, up)
+	pick := r.routers[q.router].Route(r.now, &q.Request, up)
 	if pick < 0 || pick >= len(r.replicas) || !r.replicas[pick].up || need > r.replicas[pick].engine.Capacity() {
 		panic(fmt.Sprintf("policy %s picked replica %d of %v", r.Policy.Name, pick, up))
 	}

@@ -8,7 +8,7 @@
 //
 //   - Four characters are one token, and trees over characters are kept over the
 //     prompt's blocks: what is less than a block at a prompt's end never matches.
-//   - A router whose every gateway keeps its own state runs as one gateway.
+//   - Several routers (replay.Routers) tell each other nothing.
 //   - Holding requests back, admission and retries are the run's, not the
 //     policies'.
 //   - What a router sees of an answer that is not streamed it sees at its end, but

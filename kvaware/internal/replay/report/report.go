@@ -60,8 +60,12 @@ type Cell replay.Cell
 
 func cellOf(r *replay.Result) Cell { return Cell(r.Cell()) }
 
-// Pressure says how much comes.
+// Pressure says how much comes, and to how many routers if it is not one.
 func (c Cell) Pressure() string {
+	if routers := c.Routers; routers.N > 1 {
+		c.Routers = replay.Routers{}
+		return c.Pressure() + ", " + routers.String()
+	}
 	switch {
 	case c.Clients > 0:
 		return strconv.Itoa(c.Clients) + " clients"

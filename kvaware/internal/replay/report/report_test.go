@@ -26,7 +26,7 @@ func times(median float64) replay.Times {
 // result is one with everything in it, the worse the greater slow is.
 func result(c Cell, policy string, seed uint64, slow float64, replicas, points int) *replay.Result {
 	r := &replay.Result{
-		Trace: c.Trace, Fleet: c.Fleet, Load: c.Load, Rate: c.Rate, Clients: c.Clients, Policy: policy, Seed: seed,
+		Trace: c.Trace, Fleet: c.Fleet, Load: c.Load, Rate: c.Rate, Clients: c.Clients, Routers: c.Routers, Policy: policy, Seed: seed,
 		Requests: 100, Measured: 800, TTFT: times(50 * slow), ITL: times(20 * slow), E2E: times(3000 * slow),
 		TokensPerSecond: 1000 / slow, Seconds: 60, HitRate: 0.8 / slow, Imbalance: slow, Attained: 1 / slow, Fairness: 1,
 	}
@@ -139,12 +139,12 @@ func TestColumnsAreAligned(t *testing.T) {
 func TestCellsWithoutALoadAreToldApart(t *testing.T) {
 	r := example(1)
 	r.Results = nil
-	for i, c := range []Cell{{Trace: "a", Rate: 1}, {Trace: "a", Rate: 2}, {Trace: "a", Clients: 3}, {Trace: "a"}} {
+	for i, c := range []Cell{{Trace: "a", Rate: 1}, {Trace: "a", Rate: 2}, {Trace: "a", Clients: 3}, {Trace: "a", Clients: 3, Routers: replay.Routers{N: 2}}, {Trace: "a"}} {
 		r.Results = append(r.Results,
 			result(c, "ours", 1, float64(i+1), 1, 0), result(c, "fast", 1, 1, 1, 0))
 	}
 	text := table(t, r)
-	for _, want := range []string{"1 requests/s", "2 requests/s", "3 clients", "its own times", "4.000"} {
+	for _, want := range []string{"1 requests/s", "2 requests/s", "3 clients", "3 clients, 2 routers", "its own times", "4.000", "5.000"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)
 		}
