@@ -165,7 +165,7 @@ func TestReplaySaysWhatIsWrong(t *testing.T) {
 		{[]string{"--trace", half}, []string{"half.jsonl", "line 6"}},
 		{[]string{"--trace", "chat:color=3"}, []string{`no parameter "color"`, "turns"}},
 		{[]string{"--trace", "chat,chat"}, []string{"chat is given twice"}},
-		{[]string{"--trace", "chat", "--policies", "best"}, []string{`no policy "best"`, "kv_aware, kv_aware_token_load, kv_aware_defaults, random", "peers"}},
+		{[]string{"--trace", "chat", "--policies", "best"}, []string{`no policy "best"`, "kv_aware, kv_aware_token_load, kv_aware_defaults, kv_aware_events, random", "peers"}},
 		{[]string{"--trace", "chat", "--fleet", "2xz80"}, []string{`no machine "z80"`, "h100"}},
 		{[]string{"--trace", "chat", "--replicas", "0"}, []string{"0 replicas"}},
 		{[]string{"--trace", "chat", "--fleet", "4", "--replicas", "4"}, []string{"fleet replicas"}},

@@ -36,6 +36,11 @@ func All() []replay.Spec {
 				return p
 			},
 		},
+		{
+			Name:    "kv_aware_events",
+			Summary: "as kv_aware, with kv_events: engines tell what they hold",
+			New:     func(s replay.Setting) replay.Policy { return newListening(s) },
+		},
 	}
 }
 
@@ -46,7 +51,9 @@ type policy struct {
 	blockSize int
 	// unconfigured says that nothing of the engines is known but their block size.
 	unconfigured bool
-	now          time.Duration
+	// reports are what engines say that they hold; nil if nobody listens.
+	reports route.Reports
+	now     time.Duration
 
 	replicas []*replica // nil where nothing is known of one
 	choice   route.Choice
@@ -129,6 +136,10 @@ func (p *policy) Route(now time.Duration, r *replay.Request, up []int) int {
 		BlockSize: p.blockSize,
 		Reuses:    true,
 		Keeps:     true,
+	}
+	if p.reports != nil {
+		q.Reports, q.Fresh = p.reports, true
+		q.Reported = []route.ReportedChains{{BlockSize: p.blockSize, Chains: q.Chains}}
 	}
 	placement := new(route.Placement)
 	i := p.router.Place(&p.choice, &q, &p.objective, -1, placement)

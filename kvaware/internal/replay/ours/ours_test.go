@@ -38,8 +38,13 @@ func replayed(t *testing.T, c replay.Config) *replay.Result {
 func watched(spec replay.Spec, p **policy) replay.Spec {
 	made := spec.New
 	spec.New = func(s replay.Setting) replay.Policy {
-		*p = made(s).(*policy)
-		return *p
+		made := made(s)
+		if l, ok := made.(*listening); ok {
+			*p = l.policy
+		} else {
+			*p = made.(*policy)
+		}
+		return made
 	}
 	return spec
 }
