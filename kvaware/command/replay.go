@@ -57,6 +57,7 @@ An interrupt ends it with a report of the runs that were done.`,
 	flags.IntP("seeds", "", 1, "How many seeds, each a run")
 	flags.Uint64P("seed", "", 1, "The first seed")
 	flags.StringP("events", "", "", "Changes of the fleet, by the share of requests that have arrived: slow:2@0.3=3,restart:0@0.5=60s,leave:1@0.2,join:1@0.6,update@0.5")
+	flags.BoolP("hints", "", false, "Requests tell how long their answers will be, as max_tokens, which harnesses of agents may know")
 	flags.IntP("block-size", "", 64, "Tokens in a KV block")
 	flags.Float64P("warm-up", "", 0.2, "Share of the requests, those that arrive first, that are served but not measured")
 	flags.DurationP("max-idle", "", 5*time.Minute, "Cuts the think times of recorded sessions; 0 for no limit")

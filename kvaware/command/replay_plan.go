@@ -32,6 +32,7 @@ type replayPlan struct {
 	seeds     []uint64
 	events    []replay.Event
 	eventText string
+	hints     bool // as in replay.Config
 	blockSize int
 	warmUp    float64 // as in replay.Config
 	slo       replay.SLO
@@ -91,6 +92,7 @@ func replayPlanOf(cmd *cobra.Command) (*replayPlan, error) {
 			}
 		}
 	}
+	p.hints, _ = flags.GetBool("hints")
 	p.blockSize, _ = flags.GetInt("block-size")
 	if p.blockSize < 1 || p.blockSize > maxBlockSize {
 		return nil, fmt.Errorf("--block-size %d: give 1 to %d tokens", p.blockSize, maxBlockSize)

@@ -52,7 +52,7 @@ func (p *replayPlan) run(ctx context.Context, bar *progress) (*report.Replay, er
 			for _, much := range p.pressures {
 				c := replay.Config{
 					Trace: t, Fleet: f, Rate: much.rate, Load: much.load, Clients: much.clients,
-					Events: p.events, BlockSize: p.blockSize, SLO: p.slo, WarmUp: p.warmUp,
+					Events: p.events, BlockSize: p.blockSize, SLO: p.slo, WarmUp: p.warmUp, Hints: p.hints,
 					Records: pairs, RecordEvery: (t.Requests + records - 1) / max(records, 1),
 				}
 				if much.load > 0 {
@@ -161,7 +161,7 @@ func cancelled(err error) int {
 
 // describe says what is run.
 func (p *replayPlan) describe() *report.Replay {
-	r := &report.Replay{Seeds: p.seeds, BlockSize: p.blockSize, SLO: p.slo, Events: p.eventText}
+	r := &report.Replay{Seeds: p.seeds, BlockSize: p.blockSize, SLO: p.slo, Events: p.eventText, Hints: p.hints}
 	for _, t := range p.traces {
 		r.Traces = append(r.Traces, report.Trace{Name: t.Name, Requests: t.Requests, Prompt: t.Prompt, Output: t.Output})
 	}

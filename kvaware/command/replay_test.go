@@ -139,6 +139,14 @@ func TestReplayRunsEachNumberOfRoutersAsACell(t *testing.T) {
 	}
 }
 
+func TestReplaySaysThatRequestsTellTheirLengths(t *testing.T) {
+	args := []string{"replay", "--trace", "chat", "--requests", "100", "--policies", "dynamo_out", "--rate", "4", "--html", ""}
+	plain, told := succeed(t, "", args...), succeed(t, "", append(args, "--hints")...)
+	if note := "Requests tell how long"; strings.Contains(plain, note) || !strings.Contains(told, note) {
+		t.Errorf("without hints:\n%s\nwith:\n%s", plain, told)
+	}
+}
+
 func TestReplayListsWhatThereIs(t *testing.T) {
 	out := succeed(t, "", "replay", "--list")
 	for _, want := range []string{"  rl ", "samples=16", "  kv_aware ", "  dynamo_lmetric ", "  mi300x ", "restart"} {

@@ -37,8 +37,9 @@ const usualTries = 10
 // sessions begin.
 var ErrTooShort = errors.New("the trace has too few sessions to fill the fleet; give a longer trace or a smaller fleet")
 
-// Calibrate finds load 1.0 by bisection. Of c the policy, the rate, the routers and the
-// events do not count: it is found with one router on the fleet as it is at the start. Progress is told how many
+// Calibrate finds load 1.0 by bisection. Of c the policy, the rate, the routers, the
+// hints and the events do not count: it is found with one router, without hints, on
+// the fleet as it is at the start. Progress is told how many
 // rates were tried, of about how many.
 func Calibrate(ctx context.Context, c Config, references ...Spec) (Calibration, error) {
 	if len(references) == 0 {
@@ -46,6 +47,7 @@ func Calibrate(ctx context.Context, c Config, references ...Spec) (Calibration, 
 	}
 	trying := c.Progress
 	c.Events, c.Routers, c.Clients, c.Records, c.Points, c.Progress = nil, Routers{}, 0, false, 0, nil
+	c.Hints = false
 	c.Policy = references[0]
 	c, err := c.withDefaults()
 	if err != nil {

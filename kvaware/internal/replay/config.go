@@ -27,6 +27,8 @@ type Config struct {
 	Clients int
 
 	Routers Routers
+	// Hints has each request tell how long its answer will be, as its MaxTokens.
+	Hints bool
 
 	Events []Event
 	// BlockSize is that of the engines and of Request.Blocks, in tokens; 0 stands

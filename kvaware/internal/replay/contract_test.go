@@ -284,6 +284,25 @@ func TestAPolicyCannotSeeHowLongAnOutputWillBe(t *testing.T) {
 	}
 }
 
+func TestWithHintsEachRequestTellsItsOutput(t *testing.T) {
+	for _, hints := range []bool{false, true} {
+		told := make(map[int]int)
+		wrong := 0
+		spec := Spec{Name: "mine", New: func(Setting) Policy {
+			return &heard{blind: blind{func(up []int) int { return up[0] }}, route: func(r *Request) { told[r.ID] = r.MaxTokens },
+				ended: func(r *Request, u Usage) {
+					if told[r.ID] != u.Output {
+						wrong++
+					}
+				}}
+		}}
+		r := simulated(t, Config{Trace: workload(t, "rl", 200), Fleet: fleet(t, "2xh100"), Policy: spec, Rate: 20, Hints: hints})
+		if r.Requests != 200 || hints != (wrong == 0) {
+			t.Errorf("hints %v: of %d requests %d told another length than their output's", hints, r.Requests, wrong)
+		}
+	}
+}
+
 func TestClosedLoopsKeepTheirNumberOfSessions(t *testing.T) {
 	tr := workload(t, "chat:think=0", 2000)
 	most := 0

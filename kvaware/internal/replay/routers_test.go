@@ -58,7 +58,7 @@ func TestARequestComesToTheSameRouterUnderEveryPolicy(t *testing.T) {
 		spec := Spec{Name: "mine", New: func(Setting) Policy {
 			router := routers
 			routers++
-			return &told{blind: blind{pick}, route: func(r *Request) {
+			return &heard{blind: blind{pick}, route: func(r *Request) {
 				at = append(at, make([]int, max(0, r.ID+1-len(at)))...)
 				at[r.ID] = router
 				if home, ok := sessions[r.Session]; ok && home != router {
@@ -87,15 +87,22 @@ func TestARequestComesToTheSameRouterUnderEveryPolicy(t *testing.T) {
 	}
 }
 
-// told is a policy that tells what it routes.
-type told struct {
+// heard is a policy that tells what it hears of; ended may be nil.
+type heard struct {
 	blind
 	route func(*Request)
+	ended func(*Request, Usage)
 }
 
-func (p *told) Route(now time.Duration, r *Request, up []int) int {
+func (p *heard) Route(now time.Duration, r *Request, up []int) int {
 	p.route(r)
 	return p.blind.Route(now, r, up)
+}
+
+func (p *heard) Ended(_ time.Duration, r *Request, _ int, _ Outcome, u Usage) {
+	if p.ended != nil {
+		p.ended(r, u)
+	}
 }
 
 func TestOneRouterIsTheDefaultAndEachHasChanceOfItsOwn(t *testing.T) {

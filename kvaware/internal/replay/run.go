@@ -271,6 +271,9 @@ func (r *run) arrive(s *session) {
 		Prompt: t.Prompt, Blocks: blocks, MaxTokens: t.MaxTokens, Stream: !t.Whole,
 		truth: q,
 	}
+	if r.Hints {
+		q.MaxTokens = t.Output
+	}
 	if r.arrived == r.Trace.Requests {
 		r.arrivals.stop()
 	}

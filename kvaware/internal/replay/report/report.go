@@ -22,6 +22,7 @@ type Replay struct {
 	BlockSize    int                  `json:"block_size"` // tokens
 	SLO          replay.SLO           `json:"slo"`
 	Events       string               `json:"events,omitempty"`
+	Hints        bool                 `json:"hints,omitempty"` // as in replay.Config
 	Calibrations []replay.Calibration `json:"calibrations,omitempty"`
 	// Missing is how many runs were asked for and not done.
 	Missing int `json:"missing_runs,omitempty"`
@@ -272,6 +273,9 @@ func (c *cell) pair(ours string) *Pair {
 // notes say what a reader should know of the figures.
 func (a *analysis) notes() []string {
 	var notes []string
+	if a.Hints {
+		notes = append(notes, "Requests tell how long their answers will be.")
+	}
 	if a.Missing > 0 {
 		notes = append(notes, fmt.Sprintf("Incomplete: %d runs are missing. Means are over the seeds under which all policies ran.", a.Missing))
 	}
