@@ -258,12 +258,29 @@ test('names from outside are text, and pools can be chosen', async () => {
     await row(page, engines[1].address).waitFor();
     assert.equal(await page.locator('#upstream-rows tr').count(), 1);
     assert.equal(await page.locator('img').count(), 0);
-    // What engines say of their event streams is shown as it comes.
+    // What engines say of their event streams is shown as it comes. Paused, so that no
+    // snapshot takes its place.
+    await page.getByRole('button', { name: 'Pause' }).click();
     await page.evaluate(`(() => {
       page.last.pools.forEach((pool) => { pool.upstreams[0].events = { state: '<b>broken</b>', gpu_blocks: 1200, gaps_total: 2, lag_seconds: 1.5 }; });
       draw(page.last);
     })()`);
     assert.equal(await page.locator('#upstream-rows td.events').innerText(), '<b>broken</b>, GPU blocks 1,200, gaps 2, lag 1.50\u202fs');
+    // However long they are, the page stays as wide as the window, and its rows are rows.
+    await page.evaluate(`(() => {
+      page.last.pools.forEach((pool) => {
+        pool.upstreams[0].address = 'A'.repeat(10000);
+        pool.upstreams[0].events = { state: 'B'.repeat(10000) };
+        pool.decisions = [{ time: page.last.time, upstream: 'C'.repeat(10000), why: 'D'.repeat(10000), prompt_tokens: 1, cached_tokens: 0, candidates: [], candidates_total: 0 }];
+      });
+      draw(page.last);
+    })()`);
+    for (const width of [320, 390, 740, 1000, 1180, 1280]) {
+      await page.setViewportSize({ width, height: 900 });
+      const [wide, high] = await page.evaluate(() => [document.documentElement.scrollWidth - innerWidth,
+        Math.max(...[...document.querySelectorAll('#upstream-rows tr, #decisions > li')].map((row) => row.offsetHeight))]);
+      assert.ok(wide <= 0 && high < 600, `at ${width} pixels the page is ${wide} too wide, and a row ${high} high`);
+    }
     await tabs.close(pools.url);
   } finally {
     await pools.remove();
