@@ -97,6 +97,9 @@ func (pl *pool) told(u *upstream, f *engineFacts, log *zap.Logger) {
 	pl.mu.RLock()
 	params := pl.params
 	pl.mu.RUnlock()
+	if f.BlockSize > 0 {
+		u.engine.each(func(rank *upstream) { rank.routed.SetEngineBlock(f.BlockSize) })
+	}
 	if f.BlockSize > 0 && f.BlockSize != before.BlockSize && params.blockSize%f.BlockSize != 0 {
 		log.Warn("the engine's KV blocks are of another size: what it reuses of a prompt is misjudged by up to a block; set block_size to the engine's",
 			zap.String("upstream", u.address), zap.Int("engine_block_size", f.BlockSize), zap.Int("block_size", params.blockSize))

@@ -27,8 +27,11 @@ func (r *Router) match(c *Choice, q *Request, prompt int, pinned bool) []int32 {
 	c.said.raise(prompt, c.Candidates, c.held)
 	c.blend()
 	for i := range c.Candidates {
-		if cand := &c.Candidates[i]; cand.NoCache {
+		cand := &c.Candidates[i]
+		if cand.NoCache {
 			c.held[cand.Slot] = 0
+		} else if block := int(cand.block.Load()); block > q.BlockSize {
+			c.held[cand.Slot] = q.wholeBlocks(prompt, c.held[cand.Slot], block)
 		}
 	}
 	return c.held
@@ -65,4 +68,11 @@ func bySlot[T any](old []T, slots int) []T {
 		old = make([]T, slots+slots/2)
 	}
 	return old[:cap(old)]
+}
+
+// wholeBlocks gives what of a prompt's leading blocks an engine reuses whose own ones
+// are larger, of so many tokens.
+func (q *Request) wholeBlocks(prompt int, held int32, block int) int32 {
+	tokens := min(int(held)*q.BlockSize, q.Counted[prompt]-1)
+	return int32(max(0, tokens) / block * block / q.BlockSize)
 }

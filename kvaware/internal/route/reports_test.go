@@ -92,6 +92,29 @@ func TestReportsInBlocksOfAnotherSizeCountInTokens(t *testing.T) {
 	}
 }
 
+func TestWhatIsHeldCountsInWholeBlocksOfTheEngine(t *testing.T) {
+	b := newBed(4, 10_000)
+	for i, block := range []int{0, 16, 32, 48} {
+		b.ups[i].SetEngineBlock(block)
+		b.serve(t, i, asking(prompt(1, 23)), 0)
+	}
+	seen := b.Look(b.choice(), asking(prompt(1, 23)), latency)
+	for i, want := range []int64{23 * 16, 23 * 16, 11 * 32, 7 * 48} {
+		if got := 23*16 + 1 - seen.Candidates[i].Uncached; got != want {
+			t.Errorf("upstream %d is credited with %d tokens, want %d", i, got, want)
+		}
+	}
+	// The last token is always computed, and with it the block that it ends.
+	q := asking(prompt(2, 24))
+	q.Counted[0], q.Demand.Prompts[0].Tokens = 24*16, 24*16
+	b.serve(t, 2, q, 0)
+	q = asking(prompt(2, 24))
+	q.Counted[0], q.Demand.Prompts[0].Tokens = 24*16, 24*16
+	if got := 24*16 - b.Look(b.choice(), q, latency).Candidates[2].Uncached; got != 11*32 {
+		t.Errorf("credited with %d tokens of 12 blocks of 32", got)
+	}
+}
+
 func TestReportsOfABatchAreToldApartByPrompt(t *testing.T) {
 	b := newBed(2, 10_000)
 	q := saying(asking(prompt(1, 10), prompt(2, 300), prompt(3, 40)), told{16: {1: 30}}, 16)

@@ -5,6 +5,7 @@ package route
 import (
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/choose"
@@ -47,7 +48,13 @@ type Upstream struct {
 	Slot prefix.Holder
 
 	found reportShare
+	block atomic.Int32 // tokens in a block of its engine, 0 if unknown
 }
+
+// SetEngineBlock tells how many tokens the engine's own KV blocks have, where that
+// is known. What is held is then credited in whole ones, if they are larger than the
+// blocks in which it is counted here.
+func (u *Upstream) SetEngineBlock(tokens int) { u.block.Store(int32(min(max(0, tokens), 1<<20))) }
 
 // Add enters an upstream whose KV cache has so many blocks. It is taken out with
 // Index.Remove of its slot.
