@@ -52,7 +52,7 @@ func (f *followers) start(ctx context.Context, u *upstream) {
 	fo.holder = f.index.Open(int(u.slot))
 	fo.holder.SetRules(residency.Rules{LastRemoval: f.conf.lastRemoval, ClearsAll: f.conf.clearsAll})
 	fo.follower = follow.New(opt)
-	fo.forget = append(fo.forget, u.onInvalidate(func(reason string) { fo.follower.Invalidate(withdrawal(reason)) }))
+	fo.forget = append(fo.forget, u.onInvalidate(func(reason string) { go fo.withdraw(reason) }))
 	ctx, fo.cancel = context.WithCancel(ctx)
 	f.mu.Lock()
 	f.running[u] = fo
@@ -109,6 +109,18 @@ func (fo *following) run(ctx context.Context) {
 		}
 	}()
 	fo.follower.Run(ctx)
+}
+
+// withdraw has what was reported count no more. Giving it back takes time in its
+// blocks, so no request waits for it.
+func (fo *following) withdraw(reason string) {
+	defer func() {
+		if val := recover(); val != nil {
+			panics.WithLabelValues("follow").Inc()
+			fo.log.panicked(debug.Stack())
+		}
+	}()
+	fo.follower.Invalidate(withdrawal(reason))
 }
 
 // stop ends following, and what was reported counts no more.
@@ -173,6 +185,9 @@ func (fo *following) measure() {
 		return
 	}
 	s := fo.holder.Stats()
+	if s.BlockSize > 0 && fo.counts() {
+		fo.up.routed.SetEngineBlock(s.BlockSize)
+	}
 	most := s.Peak[kvevents.GPU]
 	if s.Evicted[kvevents.GPU]-fo.evicted < uint64(max(leastEvictions, most/evictedPart)) {
 		return
