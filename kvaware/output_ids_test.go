@@ -127,7 +127,7 @@ func TestIDsThatDoNotTellTheWholeOutputCreditNothing(t *testing.T) {
 		"all":              {"", whole, "384"},
 		"fewer":            {"", func(w http.ResponseWriter, r *http.Request) { answersIDs(w, r, true, output, 61) }, "320"},
 		"of two choices":   {`"n":2,`, whole, "320"},
-		"between engines":  {`"kv_transfer_params":{"do_remote_prefill":true},`, whole, "384"},
+		"between engines":  {"", func(w http.ResponseWriter, r *http.Request) { answersTransfer(w, r, output) }, "320"},
 		"cut at its end":   {"", func(w http.ResponseWriter, r *http.Request) { answersCut(w, output) }, "320"},
 		"an error follows": {"", func(w http.ResponseWriter, _ *http.Request) { answersError(w, output) }, "320"},
 	} {
@@ -148,6 +148,13 @@ func TestIDsThatDoNotTellTheWholeOutputCreditNothing(t *testing.T) {
 func answersCut(w http.ResponseWriter, output []uint32) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	proxytest.Event(w, fmt.Sprintf(`{"choices":[{"index":0,"text":"a","finish_reason":null,"token_ids":%s}]}`, listOf(output)))
+}
+
+// answersTransfer is of an engine that hands its cache on.
+func answersTransfer(w http.ResponseWriter, r *http.Request, output []uint32) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	proxytest.Event(w, `{"choices":[],"kv_transfer_params":{"do_remote_decode":true}}`)
+	answersIDs(w, r, true, output, len(output))
 }
 
 // answersError ends with an error.
