@@ -54,6 +54,7 @@ import (
 //			endpoint      <url> [<upstream address>]
 //			replay        <url> [<upstream address>]
 //			topic         <prefix>
+//			plain         <username> <password>
 //			ranks         <number>
 //			listen        <address> {
 //				topic <topic> <upstream address>

@@ -129,7 +129,7 @@ func newFollowers(key followersKey, conf *eventsConfig, keys *hashKeys) (*follow
 	f.logger.Store(zap.NewNop())
 	if conf.listen != (zmtp.Endpoint{}) {
 		var err error
-		if f.listener, err = acquireListening(conf.listen); err != nil {
+		if f.listener, err = acquireListening(conf); err != nil {
 			cancel()
 			return nil, err
 		}

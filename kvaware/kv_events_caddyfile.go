@@ -24,6 +24,7 @@ func (p *Policy) readKVEvents(d *caddyfile.Dispenser, name string) error {
 		kvcaddyfile.Option{Name: "endpoint", Many: true, Read: readEndpoint(&k.Endpoints)},
 		kvcaddyfile.Option{Name: "replay", Many: true, Read: readEndpoint(&k.ReplayEndpoints)},
 		kvcaddyfile.Option{Name: "topic", Read: kvcaddyfile.String(&k.Topic)},
+		kvcaddyfile.Option{Name: "plain", Read: k.readPlain},
 		kvcaddyfile.Option{Name: "ranks", Read: kvcaddyfile.Int(&k.Ranks, 1, maxRanks)},
 		kvcaddyfile.Option{Name: "listen", Read: k.readListen},
 		kvcaddyfile.Option{Name: "predicted_ttl", Read: kvcaddyfile.Duration(&k.PredictedTTL, time.Millisecond)},
@@ -37,6 +38,19 @@ func (p *Policy) readKVEvents(d *caddyfile.Dispenser, name string) error {
 		k.TierCredit = &credit
 	}
 	return err
+}
+
+// readPlain reads `plain <username> <password>`.
+func (k *KVEvents) readPlain(d *caddyfile.Dispenser, name string) error {
+	var values []string
+	if err := kvcaddyfile.Strings(&values)(d, name); err != nil {
+		return err
+	}
+	if len(values) != 2 {
+		return d.Errf("%s takes a user name and a password: %d values are given", name, len(values))
+	}
+	k.Username, k.Password = values[0], values[1]
+	return nil
 }
 
 // readEndpoint reads `endpoint <url> [<upstream address>]`.

@@ -5,6 +5,7 @@ package kvaware
 import (
 	"cmp"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"net"
 	"slices"
@@ -65,6 +66,13 @@ type KVEvents struct {
 	// The beginning of the topics to subscribe to. Default: empty, all of them.
 	Topic string `json:"topic,omitempty"`
 
+	// What is shown to the engines' sockets, or by engines that connect, where they ask
+	// for it by ZeroMQ's mechanism PLAIN: each at most 255 bytes, sent as they are.
+	// Global placeholders such as {env.NAME} and {file./path} are replaced. vLLM and
+	// SGLang do not ask; a proxy before them may. Default: none.
+	Username string `json:"username,omitempty"`
+	Password string `json:"password,omitempty"`
+
 	// How many data-parallel ranks each engine has. Each rank has a KV cache and a
 	// queue of its own, publishes and replays at the ports plus its number, and is a
 	// candidate of its own: the one chosen is told to the engine in the header
@@ -115,6 +123,7 @@ type eventsConfig struct {
 	port, replayPort   int // 0: none
 	endpoints, replays []EventsEndpoint
 	topic              string
+	username, password string
 	ranks              int
 	listen             zmtp.Endpoint     // zero without
 	topics             map[string]string // by upstream address
@@ -123,6 +132,14 @@ type eventsConfig struct {
 	lastRemoval        bool
 	clearsAll          bool
 }
+
+// sockets are the options of sockets to and from engines.
+func (c *eventsConfig) sockets() zmtp.Options {
+	return zmtp.Options{Username: c.username, Password: c.password}
+}
+
+// maxCredential is the most bytes that ZeroMQ's mechanism PLAIN carries.
+const maxCredential = 255
 
 // upstreamHost is the placeholder that endpoints may have.
 const upstreamHost = "{http.reverse_proxy.upstream.host}"
@@ -137,6 +154,8 @@ func (k *KVEvents) provision(repl *caddy.Replacer, engine string) (*eventsConfig
 		port:        cmp.Or(k.Port, DefaultEventsPort),
 		replayPort:  k.ReplayPort,
 		topic:       repl.ReplaceKnown(k.Topic, ""),
+		username:    repl.ReplaceKnown(k.Username, ""),
+		password:    repl.ReplaceKnown(k.Password, ""),
 		ranks:       cmp.Or(k.Ranks, 1),
 		ttl:         cmp.Or(time.Duration(k.PredictedTTL), prefix.DefaultPredictedTTL),
 		credit:      [kvevents.Tiers]float32{1, 0.75, 0.25},
@@ -156,6 +175,10 @@ func (k *KVEvents) provision(repl *caddy.Replacer, engine string) (*eventsConfig
 		return nil, fmt.Errorf("the last of %d ranks would be at port %d: there are %d", c.ranks, max(c.port, c.replayPort)+c.ranks-1, maxPort)
 	case c.ttl < time.Millisecond || c.ttl > maxPredictedTTL:
 		return nil, fmt.Errorf("predicted_ttl %s: expecting 1ms to %s", c.ttl, maxPredictedTTL)
+	case max(len(c.username), len(c.password)) > maxCredential:
+		return nil, fmt.Errorf("plain: a user name and a password have at most %d bytes each", maxCredential)
+	case k.Username != "" && c.username == "" || k.Password != "" && c.password == "":
+		return nil, fmt.Errorf("plain: the user name or the password is empty once its placeholders are replaced: give the variable a value")
 	case k.Removals != "" && k.Removals != removalsEach && k.Removals != removalsLast:
 		return nil, fmt.Errorf("removals %q: expecting each or last", k.Removals)
 	}
@@ -286,6 +309,9 @@ func (c *eventsConfig) describe() string {
 		add(true, strings.TrimSpace("replay "+e.URL+" "+e.Upstream))
 	}
 	add(c.topic != "", "topic ", c.topic)
+	if c.username != "" || c.password != "" {
+		add(true, fmt.Sprintf("plain %s (%08x)", c.username, uint32(maphash.String(tokenizerSeed, c.password))))
+	}
 	add(c.ranks > 1, "ranks ", c.ranks)
 	for _, upstream := range slices.Sorted(maps.Keys(c.topics)) {
 		add(true, "topic ", c.topics[upstream], " of ", upstream)

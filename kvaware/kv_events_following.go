@@ -12,7 +12,6 @@ import (
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/follow"
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/kvevents"
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/residency"
-	"github.com/kvaware/caddy-kvaware/kvaware/internal/zmtp"
 )
 
 // following is one upstream that is followed. It is the follower's sink.
@@ -66,7 +65,7 @@ func (fo *following) source(opt *follow.Options) bool {
 	if replay, ok, err := conf.endpointOf(u.engine.address, u.rank, true); err != nil {
 		fo.log.unusable(err)
 	} else if ok {
-		opt.Replay = follow.Requests(replay, zmtp.Options{})
+		opt.Replay = follow.Requests(replay, conf.sockets())
 	}
 	if fo.of.listener != nil {
 		topic, ok := conf.topics[u.engine.address]
@@ -91,7 +90,7 @@ func (fo *following) source(opt *follow.Options) bool {
 		fo.log.unusable(fmt.Errorf("%s is where the events of %s come from: give each an endpoint of its own", fo.endpoint, other.address))
 		return false
 	}
-	opt.Source = follow.Subscribe(at, conf.topic, zmtp.Options{})
+	opt.Source = follow.Subscribe(at, conf.topic, conf.sockets())
 	return true
 }
 

@@ -16,23 +16,32 @@ import (
 // reload keeps them and what is connected.
 var allListening = caddy.NewUsagePool()
 
+// listeningKey is what such a socket is shared by.
+type listeningKey struct {
+	at                 zmtp.Endpoint
+	username, password string
+}
+
 // listening is one such socket.
 type listening struct {
-	at     zmtp.Endpoint
+	key    listeningKey
 	socket *zmtp.Listener
 	topics *follow.Listener
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
-func acquireListening(at zmtp.Endpoint) (*listening, error) {
-	val, _, err := allListening.LoadOrNew(at, func() (caddy.Destructor, error) {
-		socket, err := zmtp.Listen(at, zmtp.Options{Type: zmtp.SUB})
+func acquireListening(conf *eventsConfig) (*listening, error) {
+	key := listeningKey{conf.listen, conf.username, conf.password}
+	val, _, err := allListening.LoadOrNew(key, func() (caddy.Destructor, error) {
+		opt := conf.sockets()
+		opt.Type = zmtp.SUB
+		socket, err := zmtp.Listen(key.at, opt)
 		if err != nil {
 			return nil, fmt.Errorf("listen: %w", err)
 		}
 		ctx, cancel := context.WithCancel(context.Background())
-		l := &listening{at: at, socket: socket, topics: follow.NewListener(follow.Accept(socket)), cancel: cancel, done: make(chan struct{})}
+		l := &listening{key: key, socket: socket, topics: follow.NewListener(follow.Accept(socket)), cancel: cancel, done: make(chan struct{})}
 		go func() {
 			defer close(l.done)
 			_ = l.topics.Run(ctx) // ends with ctx
@@ -45,7 +54,7 @@ func acquireListening(at zmtp.Endpoint) (*listening, error) {
 	return val.(*listening), nil
 }
 
-func (l *listening) release() { _, _ = allListening.Delete(l.at) }
+func (l *listening) release() { _, _ = allListening.Delete(l.key) }
 
 // Destruct implements caddy.Destructor.
 func (l *listening) Destruct() error {
