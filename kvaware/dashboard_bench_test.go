@@ -21,16 +21,16 @@ import (
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/route"
 )
 
-// BenchmarkSelectBesideTheDashboard tells by how much ten clients of the dashboard's
+// BenchmarkBesideTheDashboard tells by how much ten clients of the dashboard's
 // stream slow routing down at 1,000 requests a second. Each turn is a second without
 // clients and a second with them, one after the other in either order, so that what
 // else the machine does weighs on both alike:
 //
-//	go test ./kvaware -run '^$' -bench SelectBesideTheDashboard -benchtime 20x
+//	go test ./kvaware -run '^$' -bench BesideTheDashboard -benchtime 20x
 //
 // slower_median_% is of the median Select of the seconds; slower_mean_% of all time
 // spent in Select, the slowest hundredth of each second left out.
-func BenchmarkSelectBesideTheDashboard(b *testing.B) {
+func BenchmarkBesideTheDashboard(b *testing.B) {
 	for _, upstreams := range []int{8, 200} {
 		b.Run(fmt.Sprintf("upstreams=%d", upstreams), func(b *testing.B) {
 			p, pool := benchPolicy(b, upstreams)
