@@ -5,11 +5,7 @@ offloading wants a GPU). The kind is its argument: blocks (each offloaded by
 itself), chunks (of four blocks), described (chunks with
 self_describing_kv_events). See README.md for the lines and for how to run it."""
 
-import base64
-import gzip
 import importlib.metadata
-import json
-import pathlib
 import random
 import sys
 import time
@@ -26,20 +22,12 @@ from vllm.v1.kv_offload.base import LookupResult, OffloadingKVEventsConfig, ReqC
 from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager
 from vllm.v1.request import Request
 
-HERE = pathlib.Path(__file__).parent
+from recording import Published, count, record, write
+
 KIND = sys.argv[1]
 BLOCK, GPU_BLOCKS, CPU_BLOCKS = 16, 33, 48
 CHUNK = 1 if KIND == "blocks" else 4  # blocks
 EVENTS, REPLAY = 15757, 15758
-lines = []
-
-
-def record(kind, **values):
-    lines.append({"kind": kind, "time": round(time.time(), 4), **values})
-
-
-def b64(data):
-    return base64.b64encode(data).decode()
 
 
 class Engine:
@@ -54,11 +42,8 @@ class Engine:
             kv_event_group_spec=OffloadingEventGroupSpec("full_attention", None), sliding_window_size_in_chunks=None,
             kv_cache_spec=None, manager_cls=None)
         self.publisher = ZmqEventPublisher(0, f"tcp://*:{EVENTS}", f"tcp://*:{REPLAY}")
-        self.socket = context.socket(zmq.SUB)
-        self.socket.connect(f"tcp://127.0.0.1:{EVENTS}")
-        self.socket.setsockopt(zmq.SUBSCRIBE, b"")
+        self.published = Published(context, EVENTS)
         self.requests = 0
-        time.sleep(0.5)
 
     def publish(self):
         events = self.pool.take_events()
@@ -69,9 +54,7 @@ class Engine:
         if not events:
             return
         self.publisher.publish(KVEventBatch(ts=time.time(), events=events))
-        if not self.socket.poll(5000):
-            raise RuntimeError("no event came")
-        record("events", frames=[b64(f) for f in self.socket.recv_multipart()])
+        self.published.take()
 
     def chunks(self, request):
         for i in range(len(request.block_hashes) // CHUNK):
@@ -137,11 +120,10 @@ def main():
         engine.serve(ids(200))
     for user in users:
         engine.serve(list(user))
-    with gzip.GzipFile(HERE / f"offload-{KIND}.jsonl.gz", "wb", mtime=0) as out:
-        out.write("".join(json.dumps(line) + "\n" for line in lines).encode())
+    write(f"offload-{KIND}.jsonl.gz")
     engine.publisher.shutdown()
     context.destroy(0)
-    print(sum(line["kind"] == "lookup" for line in lines), "lookups,", sum(line["kind"] == "events" for line in lines), "messages")
+    print(count("lookup"), "lookups,", count("events"), "messages")
 
 
 main()

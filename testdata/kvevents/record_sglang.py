@@ -5,11 +5,7 @@ and the events. The kind is its argument: pages, tokens (pages of one token) or
 eagle. See README.md for the lines and for how to run it."""
 
 import array
-import base64
-import gzip
 import importlib.metadata
-import json
-import pathlib
 import random
 import sys
 import time
@@ -21,11 +17,11 @@ from sglang.srt.mem_cache.base_prefix_cache import EvictParams, InsertParams, Ma
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from sglang.srt.mem_cache.radix_cache import RadixCache, RadixKey
 
-HERE = pathlib.Path(__file__).parent
+from recording import Published, count, record, replay, write
+
 KIND = sys.argv[1]
 PAGE = 1 if KIND == "tokens" else 16
 EVENTS, REPLAY = 15657, 15658
-lines = []
 
 
 class Allocator:
@@ -37,33 +33,20 @@ class Allocator:
         pass
 
 
-def record(kind, **values):
-    lines.append({"kind": kind, "time": round(time.time(), 4), **values})
-
-
-def b64(data):
-    return base64.b64encode(data).decode()
-
-
 class Engine:
     def __init__(self, context):
         self.cache = RadixCache(CacheInitParams(
             disable=False, req_to_token_pool=None, token_to_kv_pool_allocator=Allocator(), page_size=PAGE,
             is_eagle=KIND == "eagle", enable_kv_cache_events=True))
         self.publisher = ZmqEventPublisher(0, f"tcp://*:{EVENTS}", f"tcp://*:{REPLAY}", topic="kv")
-        self.socket = context.socket(zmq.SUB)
-        self.socket.connect(f"tcp://127.0.0.1:{EVENTS}")
-        self.socket.setsockopt(zmq.SUBSCRIBE, b"")
-        time.sleep(0.5)
+        self.published = Published(context, EVENTS)
 
     def publish(self):
         events = self.cache.take_events()
         if not events:
             return
         self.publisher.publish(KVEventBatch(ts=time.time(), events=events))
-        if not self.socket.poll(5000):
-            raise RuntimeError("no event came")
-        record("events", frames=[b64(f) for f in self.socket.recv_multipart()])
+        self.published.take()
 
     def serve(self, tokens, salt=None):
         key = RadixKey(array.array("q", tokens), cache_salt=salt)
@@ -99,21 +82,11 @@ def main():
     engine.publish()
     for user in users[:2]:
         engine.serve(list(user))
-    socket = context.socket(zmq.DEALER)
-    socket.connect(f"tcp://127.0.0.1:{REPLAY}")
-    socket.send_multipart((b"", (0).to_bytes(8, "big")))
-    messages = []
-    while socket.poll(5000):
-        frames = socket.recv_multipart()
-        messages.append([b64(f) for f in frames])
-        if frames[-2] == (-1).to_bytes(8, "big", signed=True):
-            break
-    record("replay", start=0, messages=messages)
-    with gzip.GzipFile(HERE / f"sglang-{KIND}.jsonl.gz", "wb", mtime=0) as out:
-        out.write("".join(json.dumps(line) + "\n" for line in lines).encode())
+    replay(context, REPLAY)
+    write(f"sglang-{KIND}.jsonl.gz")
     engine.publisher.shutdown()
     context.destroy(0)
-    print(sum(line["kind"] == "lookup" for line in lines), "lookups,", sum(line["kind"] == "events" for line in lines), "messages")
+    print(count("lookup"), "lookups,", count("events"), "messages")
 
 
 main()

@@ -6,7 +6,6 @@ is its argument: plain, hybrid or adapter. See README.md for the lines and for
 how to run it."""
 
 import base64
-import gzip
 import http.client
 import importlib.metadata
 import json
@@ -21,8 +20,8 @@ import time
 import zmq
 
 import model
+from recording import b64, count, record, replay, write
 
-HERE = pathlib.Path(__file__).parent
 PORT, EVENTS, REPLAY = 18477, 15577, 15578
 KIND = sys.argv[1]
 BLOCK = 32  # the CPU's attention wants multiples of 32
@@ -38,18 +37,6 @@ QUESTIONS = [
     "Thank you. Do you have a map of the same time?",
     "Where is the reading room, and when is it open?",
 ]
-
-lines, lock = [], threading.Lock()
-
-
-def record(kind, **values):
-    with lock:
-        lines.append({"kind": kind, "time": round(time.time(), 4), **values})
-
-
-def b64(data):
-    return base64.b64encode(data).decode()
-
 
 def post(path, body, quietly=False):
     connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=120)
@@ -166,19 +153,6 @@ def converse(events):
     return next(numbers)
 
 
-def replay(context, start):
-    socket = context.socket(zmq.DEALER)
-    socket.connect(f"tcp://127.0.0.1:{REPLAY}")
-    socket.send_multipart((b"", start.to_bytes(8, "big")))
-    messages = []
-    while socket.poll(10_000):
-        frames = socket.recv_multipart()
-        messages.append([b64(f) for f in frames])
-        if frames[-2] == (-1).to_bytes(8, "big", signed=True):
-            break
-    record("replay", start=start, messages=messages)
-
-
 def main():
     environment = {
         **os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1",
@@ -205,15 +179,14 @@ def main():
             events = Events(context)
             wait(server)
             requests = converse(events)
-            replay(context, 0)
-            replay(context, 5)
+            replay(context, REPLAY)
+            replay(context, REPLAY, 5)
             events.stop()
         finally:
             server.terminate()
             server.wait(60)
-    with gzip.GzipFile(HERE / f"vllm-{KIND}.jsonl.gz", "wb", mtime=0) as out:
-        out.write("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode())
-    print(requests - 1, "requests,", sum(line["kind"] == "events" for line in lines), "event messages")
+    write(f"vllm-{KIND}.jsonl.gz")
+    print(requests - 1, "requests,", count("events"), "event messages")
 
 
 def wait(server):
