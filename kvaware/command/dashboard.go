@@ -20,7 +20,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kvaware/caddy-kvaware/kvaware"
 	"github.com/kvaware/caddy-kvaware/kvaware/internal/dashboard"
 )
 
@@ -152,18 +151,8 @@ type adminSource struct {
 
 // check finds out whether there is something to show.
 func (s *adminSource) check(ctx context.Context) error {
-	data, err := s.Snapshot(ctx, false)
-	if err != nil {
-		return err
-	}
-	var snapshot kvaware.Snapshot
-	if err := json.Unmarshal(data, &snapshot); err != nil {
-		return fmt.Errorf("the answer is not understood: %w", err)
-	}
-	if len(snapshot.Pools) == 0 {
-		return s.api.noPolicy()
-	}
-	return nil
+	_, _, err := s.api.snapshot(ctx, s.with(nil))
+	return err
 }
 
 func (s *adminSource) Snapshot(ctx context.Context, history bool) ([]byte, error) {

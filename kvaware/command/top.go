@@ -193,7 +193,7 @@ func (m *top) lines() []string {
 	title := fmt.Sprintf("kv_aware at %s, %s", shown(m.api.address), m.at.Format("15:04:05"))
 	switch {
 	case m.failed != nil:
-		title = m.view.style(red, m.view.cut(fmt.Sprintf("Connection lost, as of %s: %s", m.at.Format("15:04:05"), shown(m.failed.Error()))))
+		title = m.view.style(red, m.view.cut(fmt.Sprintf("Connection lost, as of %s: %s", m.at.Format("15:04:05"), harmless(m.failed.Error()))))
 	case m.paused:
 		title = m.view.style(yellow, m.view.cut(title+", stopped"))
 	default:

@@ -3,7 +3,7 @@
 // The tiles and plots of all upstreams together.
 
 const historyColumns = ['prefill_tokens', 'decode_tokens', 'requests', 'generated_tokens_per_second', 'hit_rate',
-  'time_to_first_token_p50_ms', 'time_to_first_token_p99_ms', 'inter_token_p50_ms'];
+  'time_to_first_token_p50_ms', 'time_to_first_token_p99_ms'];
 
 class Totals {
   constructor() {
