@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"maps"
 	"os"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -131,9 +132,17 @@ func descriptors(t *testing.T) int {
 	return len(entries)
 }
 
+func memoryInUse() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
 func TestAHundredKilledAndRestartedPublishersLeaveNothingBehind(t *testing.T) {
 	there := goleak.IgnoreCurrent()
 	before := descriptors(t)
+	var warm uint64 // memory in use after the first of them
 	any, err := zmtp.ParseEndpoint("tcp://127.0.0.1:*")
 	if err != nil {
 		t.Fatal(err)
@@ -166,8 +175,16 @@ func TestAHundredKilledAndRestartedPublishersLeaveNothingBehind(t *testing.T) {
 		if i%2 == 0 {
 			p.publish(stored(7))
 		}
+		if i == 20 {
+			warm = memoryInUse()
+		}
 	}
 	sink.wait(t, p)
+	// A follower's queues may hold some more or less: a tenth of a MiB for each
+	// publisher would be a leak.
+	if now := memoryInUse(); now > warm+8<<20 {
+		t.Errorf("%d bytes are in use after a hundred publishers, %d after twenty", now, warm)
+	}
 	s := f.Status()
 	if n := s.Resets[Restarted] + s.Resets[Refused]; n < 90 || s.Resets[Lost] != 0 || s.Undecodable+s.Malformed != 0 {
 		t.Errorf("%+v", s)
