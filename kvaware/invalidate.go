@@ -24,8 +24,8 @@ type invalidations struct {
 
 // onInvalidate has f called each time that what u is believed to hold is withdrawn,
 // until remove is called. F is called without a lock held, possibly for several
-// reasons at once, on the goroutine of a request among others: it must not wait for
-// I/O.
+// reasons at once, on the goroutine of a request among others: it must not take long,
+// but for withdrawnByAdmin, where it is waited for.
 func (u *upstream) onInvalidate(f func(reason string)) (remove func()) {
 	v := &u.invalidations
 	v.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,16 +17,17 @@ import (
 
 // following is one upstream that is followed. It is the follower's sink.
 type following struct {
-	of       *followers
-	up       *upstream
-	follower *follow.Follower
-	holder   *residency.Holder
-	endpoint string
-	log      eventsLog
-	forget   []func() // what to undo when it stops
-	cancel   context.CancelFunc
-	done     chan struct{}
-	adapter  string // the last one that blocks were told of; the follower's own
+	of        *followers
+	up        *upstream
+	follower  *follow.Follower
+	holder    *residency.Holder
+	endpoint  string
+	log       eventsLog
+	forget    []func() // what to undo when it stops
+	withdrawn awaited
+	cancel    context.CancelFunc
+	done      chan struct{}
+	adapter   string // the last one that blocks were told of; the follower's own
 
 	complete atomic.Bool
 
@@ -51,7 +53,7 @@ func (f *followers) start(ctx context.Context, u *upstream) {
 	fo.holder = f.index.Open(int(u.slot))
 	fo.holder.SetRules(residency.Rules{LastRemoval: f.conf.lastRemoval, ClearsAll: f.conf.clearsAll})
 	fo.follower = follow.New(opt)
-	fo.forget = append(fo.forget, u.onInvalidate(func(reason string) { go fo.withdraw(reason) }))
+	fo.forget = append(fo.forget, u.onInvalidate(fo.withdraw))
 	ctx, fo.cancel = context.WithCancel(ctx)
 	f.mu.Lock()
 	f.running[u] = fo
@@ -70,6 +72,7 @@ func (fo *following) source(opt *follow.Options) bool {
 	if fo.of.listener != nil {
 		topic, ok := conf.topics[u.engine.address]
 		if !ok {
+			fo.log.unusable(fmt.Errorf("listen %s: no topic is said to be of this upstream", conf.listen))
 			return false
 		}
 		var forget func()
@@ -111,15 +114,44 @@ func (fo *following) run(ctx context.Context) {
 }
 
 // withdraw has what was reported count no more. Giving it back takes time in its
-// blocks, so no request waits for it.
+// blocks, so no request waits for it; who asks through the admin API does.
 func (fo *following) withdraw(reason string) {
-	defer func() {
-		if val := recover(); val != nil {
-			panics.WithLabelValues("follow").Inc()
-			fo.log.panicked(debug.Stack())
-		}
-	}()
-	fo.follower.Invalidate(withdrawal(reason))
+	if reason == withdrawnByAdmin {
+		fo.follower.Invalidate(withdrawal(reason))
+		return
+	}
+	fo.withdrawn.begin(func() {
+		defer func() {
+			if val := recover(); val != nil {
+				panics.WithLabelValues("follow").Inc()
+				fo.log.panicked(debug.Stack())
+			}
+		}()
+		fo.follower.Invalidate(withdrawal(reason))
+	})
+}
+
+// awaited are goroutines that withdraw what was reported. None begins once they have
+// ended.
+type awaited struct {
+	running sync.WaitGroup
+	mu      sync.Mutex // guards ended
+	ended   bool
+}
+
+func (w *awaited) begin(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.ended {
+		w.running.Go(f)
+	}
+}
+
+func (w *awaited) end() {
+	w.mu.Lock()
+	w.ended = true
+	w.mu.Unlock()
+	w.running.Wait()
 }
 
 // stop ends following, and what was reported counts no more.
@@ -138,6 +170,7 @@ func (f *followers) stop(fo *following) {
 	for _, undo := range fo.forget {
 		undo()
 	}
+	fo.withdrawn.end()
 	fo.Trust(false)
 	fo.holder.Close()
 }

@@ -104,5 +104,5 @@ func (l *eventsLog) unusable(err error) {
 
 // panicked says where a panic of ours was caught.
 func (l *eventsLog) panicked(stack []byte) {
-	l.logger.Load().Error("panic caught; the upstream's KV events are followed anew", zap.String("upstream", l.upstream), zap.ByteString("stack", stack))
+	l.logger.Load().Error("panic caught while KV events were followed; they are followed anew if it ended that", zap.String("upstream", l.upstream), zap.ByteString("stack", stack))
 }
